@@ -1,0 +1,1802 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft"]
+# ///
+"""PPO with a critic for any Hugging Face causal language model and any Python reward function.
+
+One step samples a completion per prompt, scores it, and updates policy and critic on that batch:
+
+    reward       r_t = score at the last token - kl_coef * KL_t(policy || reference)         Ziegler 2019, eq. 2
+    advantage    A_t = delta_t + gamma lambda A_{t+1},  delta_t = r_t + gamma V_{t+1} - V_t    Schulman 2016, eq. 16
+    policy loss  max(-A ratio, -A clip(ratio, 1 - low, 1 + high)); if A < 0: min(that, -A c)  Schulman 2017, eq. 7
+                                                                                           dual clip: Ye 2020, eq. 5
+    value loss   1/2 max((V - R)^2, (clip(V, V_old +- c) - R)^2),  R = A + V_old       as in the original PPO code
+
+Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
+
+Deliberately left out: top-p and top-k sampling (they bias the ratio), multi-turn environments, packing, and sharded
+models. Each process holds the whole model; what does not fit one GPU belongs in a framework such as verl.
+
+    python scripts/ppo_train.py --output_dir runs/first             # CPU, the embedded model, about a minute
+    python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
+        --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing --output_dir runs/qwen   # one GPU
+    torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # several GPUs
+
+Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n stopped by signal n after saving.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import copy
+import csv
+import dataclasses
+import difflib
+import importlib.util
+import inspect
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+class DivergedError(UserError):
+    """Too many updates in a row were not finite."""
+
+    code = 4
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def setting(default, help, choices=None):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated."""
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(metadata={"help": help, "choices": choices}, **value)
+
+
+@dataclass
+class Config:
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or a hub id")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    data_split: str = setting("train", "split to take when --data is a hub id")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update")
+    batch_size: int = setting(128, "prompts per step, over all processes")
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted")
+    max_new_tokens: int = setting(256, "longest completion")
+    temperature: float = setting(1.0, "sampling temperature; all log-probs are of the logits divided by it")
+    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
+    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: all)")
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
+    # algorithm
+    critic: str = setting("separate", "a critic with its own backbone, or a value head on the policy", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    kl_coef: float = setting(0.01, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_estimator: str = setting("k1", "k1: d, k2: d^2/2, k3: exp(-d) + d - 1, with d = log policy/reference", ["k1", "k2", "k3"])
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts")
+    missing_eos_penalty: float = setting(1.0, "taken from the score of a completion without end token")
+    gamma: float = setting(1.0, "discount")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "give advantages mean 0 and variance 1")
+    ppo_epochs: int = setting(2, "passes over each batch")
+    minibatches: int = setting(2, "optimizer steps per pass; must divide batch_size")
+    clip_eps_low: float = setting(0.2, "the ratio is clipped below at 1 - this")
+    clip_eps_high: float = setting(0.2, "the ratio is clipped above at 1 + this")
+    dual_clip: float = setting(3.0, "bound on ratio for negative advantages (0: off)")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 5e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each")
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
+    # precision and memory
+    precision: str = setting("fp32", "compute precision; trained weights stay fp32", ["fp32", "bf16", "fp16"])
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
+    logits_chunk: int = setting(2**25, "logits (tokens x vocabulary) that exist at once")
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs CUDA and bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep")
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
+
+
+FREE_ON_RESUME = {
+    *("steps", "output_dir", "resume", "dry_run", "device", "report_to", "keep_checkpoints", "micro_batch_tokens"),
+    *("sample_every", "plot_every", "eval_every", "save_every", "max_bad_updates", "merge_lora", "vllm_memory"),
+}
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+
+    class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+        pass
+
+    parser = argparse.ArgumentParser(description=description, formatter_class=Formatter, allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {default})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=f.metadata["choices"],
+            default=argparse.SUPPRESS,
+            metavar=None if f.metadata["choices"] else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"got --config {path} holding a {type(settings).__name__}; expected 'key: value' lines")
+    flags = []
+    for key, value in settings.items():
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1)
+            raise UserError(f"got unknown key {key!r} in {path}; expected a setting" + (f"; try {near[0]!r}" if near else ""))
+        for item in value if isinstance(value, list) else [value]:
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known = parser.parse_known_args(argv)
+    if known[1]:
+        names = [flag for action in parser._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(known[1][0].split("=")[0], names, n=1)
+        parser.error(f"got unknown argument {known[1][0]!r}; expected a flag of --help" + (f"; try {near[0]}" if near else ""))
+    flags = vars(known[0])
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def check_config(config: Config, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    if config.top_p != 1.0 or config.top_k != 0:
+        raise UserError(
+            f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, since a truncated sampler is not the policy "
+            "whose log-probs the ratio compares; try a lower --temperature"
+        )
+    for name in ("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"):
+        if getattr(config, name) <= 0:
+            raise UserError(f"got {name} {getattr(config, name)}; expected more than 0")
+    for name in ("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"):
+        if getattr(config, name) <= 0:
+            raise UserError(f"got {name} {getattr(config, name)}; expected more than 0")
+    if config.batch_size % (config.minibatches * world):
+        raise UserError(
+            f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected batch_size to be "
+            f"a multiple of {config.minibatches * world}; try --batch_size "
+            f"{math.ceil(config.batch_size / (config.minibatches * world)) * config.minibatches * world}"
+        )
+    if config.load_in_4bit and not config.lora_rank:
+        raise UserError("got --load_in_4bit without --lora_rank; expected adapters to train; try --lora_rank 16")
+    if config.kl_target and not config.kl_coef:
+        raise UserError("got --kl_target with kl_coef 0; expected a coefficient to adapt; try --kl_coef 0.05")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    if unknown:
+        raise UserError(f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+
+
+# ------------------------------------------------------------------------------------------------ numerics
+
+
+def masked_mean(x, mask):
+    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
+    return (x * mask).sum() / mask.sum().clamp(min=1)
+
+
+def masked_whiten(x, mask, shift_mean: bool = True):
+    """Scale x [B, T] to unit variance over the masked tokens, and to mean 0 unless `shift_mean` is false.
+
+    The variance is the unbiased one and is smoothed by 1e-8, as in verl's `masked_whiten`. Unmasked entries become 0.
+    """
+    mean = masked_mean(x, mask)
+    var = masked_mean((x - mean) ** 2, mask)
+    var = var * mask.sum() / (mask.sum() - 1).clamp(min=1)  # Bessel
+    white = (x - mean) * (var + 1e-8).rsqrt()
+    return (white if shift_mean else white + mean) * mask
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy if entropy_grad else entropy.detach()
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
+
+
+def kl_estimate(logprobs, ref_logprobs, estimator: str):
+    """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
+    d = logprobs - ref_logprobs
+    if estimator == "k1":
+        return d
+    if estimator == "k2":
+        return d**2 / 2
+    return (-d).exp() + d - 1  # k3
+
+
+def shape_rewards(scores, kl, response_mask, kl_coef: float):
+    """Per-token rewards [B, T]: -kl_coef * kl everywhere, plus scores [B] on the last response token."""
+    import torch
+
+    rewards = -kl_coef * kl * response_mask
+    positions = torch.arange(response_mask.shape[1], device=response_mask.device)
+    last = (positions * response_mask).argmax(dim=1, keepdim=True)  # [B, 1]
+    return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
+
+
+def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
+    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
+
+    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
+
+    Returns:
+        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
+    """
+    import torch
+
+    next_value = torch.zeros_like(values[:, 0])
+    next_advantage = torch.zeros_like(values[:, 0])
+    advantages = torch.zeros_like(values)
+    for t in reversed(range(values.shape[1])):
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = delta + gamma * gae_lambda * next_advantage
+        keep = response_mask[:, t].bool()
+        next_value = torch.where(keep, values[:, t], next_value)
+        next_advantage = torch.where(keep, advantage, next_advantage)
+        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
+    return advantages, (advantages + values) * response_mask
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
+    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
+
+    Returns:
+        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+    """
+    import torch
+
+    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    loss = torch.maximum(plain, bounded)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return loss, ratio, (bounded > plain).float()
+
+
+def value_loss(values, old_values, returns, value_clip: float):
+    """Clipped squared error per token, times 1/2; all [B, T]."""
+    import torch
+
+    loss = (values - returns) ** 2
+    if value_clip:
+        near = old_values + (values - old_values).clamp(-value_clip, value_clip)
+        loss = torch.maximum(loss, (near - returns) ** 2)
+    return 0.5 * loss
+
+
+def explained_variance(values, returns, mask) -> float:
+    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
+    r, error = returns[mask.bool()], (returns - values)[mask.bool()]
+    var = r.var(unbiased=False)
+    return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
+
+
+def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
+    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, total - warmup)
+    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
+
+
+def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
+    """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
+    error = min(max(kl / target - 1, -0.2), 0.2)
+    return kl_coef * (1 + error * completions / horizon)
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def sum_over_processes(tensor):
+    """Sum a tensor over all processes in place and return it."""
+    if world()[1] > 1:
+        import torch.distributed as dist
+
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    rank, size = world()
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{path}:{number}: got a line that is not JSON ({error}); expected one object a line") from None
+            if not isinstance(row, dict):
+                raise UserError(f"{path}:{number}: got a {type(row).__name__}; expected an object with a prompt") from None
+            rows.append(row)
+    return rows
+
+
+def read_rows(source: str, split: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or a hub id."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        if suffix or path.exists() or source.count("/") > 1 or source.startswith((".", "/", "~")):
+            raise UserError(f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+        import datasets
+
+        try:
+            return datasets.load_dataset(source, split=split).to_list()
+        except Exception as error:
+            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as f:
+                return list(csv.DictReader(f, strict=True))
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise UserError(f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            return rows
+        if suffix in (".jsonl", ".ndjson"):
+            return read_json_lines(path)
+    except (ValueError, OSError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read as {suffix}: {error}") from None
+    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+
+
+def encode_prompt(tokenizer, prompt) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    if isinstance(prompt, str) and prompt.strip():
+        return
+    is_chat = isinstance(prompt, list) and prompt and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    if not is_chat:
+        raise UserError(
+            f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+            '{"role": …, "content": …} messages'
+        )
+
+
+def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source, config.data_split)
+    if not rows:
+        raise UserError(f"got data {source!r} without rows; expected at least one")
+    kept, too_long = [], 0
+    for number, row in enumerate(rows, start=1):
+        if config.prompt_column not in row:
+            raise UserError(
+                f"{source}, row {number}: got columns {', '.join(map(repr, row))}; expected {config.prompt_column!r}; "
+                "try --prompt_column NAME"
+            )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, f"{source}, row {number}")
+        ids = list(encode_prompt(tokenizer, prompt))
+        if not ids:
+            raise UserError(f"{source}, row {number}: got a prompt of no tokens; expected at least one")
+        if len(ids) > config.max_prompt_tokens:
+            too_long += 1
+            continue
+        columns = {k: v for k, v in row.items() if k not in (config.prompt_column, "prompt", "completions", "completion_ids")}
+        kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    if too_long and world()[0] == 0:
+        say(f"{source}: left out {too_long} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens")
+    if not kept:
+        raise UserError(f"{source}: got no prompt of at most {config.max_prompt_tokens} tokens; try --max_prompt_tokens")
+    if any(not isinstance(row["prompt"], str) for row in kept) and not tokenizer.chat_template and world()[0] == 0:
+        say("warning: chat prompts but no chat template; messages are joined by newlines. Set tokenizer.chat_template to change that")
+    return kept
+
+
+def batch_rows(rows: list[dict], config: Config, step: int) -> list[dict]:
+    """The prompts of a 0-based step: a window on one endless stream of reshuffled passes over the data."""
+    import numpy as np
+
+    picked = []
+    for position in range(step * config.batch_size, (step + 1) * config.batch_size):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
+# ------------------------------------------------------------------------------------------------ reward
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def load_function(spec: str):
+    """Load `FILE.py:function[*weight]` and return (function, weight)."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    if not file or not Path(file).is_file():
+        raise UserError(f"got reward {spec!r}: no file {file or target!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: weight {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            raise UserError(f"got reward file {file!r}, which fails on import: {type(error).__name__}: {error}") from error
+    function = getattr(sys.modules[module_name], name, None)
+    if not callable(function):
+        names = [n for n, v in vars(sys.modules[module_name]).items() if callable(v) and not n.startswith("_")]
+        raise UserError(f"got reward {spec!r}: {file} has no function {name!r}; expected one of {', '.join(names)}")
+    return function, factor
+
+
+class Reward:
+    """The weighted sum of reward functions with TRL's signature `(prompts, completions, **columns) -> list`.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*.
+    """
+
+    def __init__(self, specs: list[str]):
+        self.functions, self.weights = {}, {}
+        for spec in specs:
+            function, weight = load_function(spec)
+            name = base = getattr(function, "__name__", type(function).__name__)
+            while name in self.functions:
+                name = f"{base}_{len(self.functions) + 1}"
+            self.functions[name], self.weights[name] = function, weight
+
+    def call(self, name: str, arguments: dict):
+        """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
+        function = self.functions[name]
+        parameters = inspect.signature(function).parameters.values()
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+        return function(**arguments)
+
+    def run(self, arguments: dict) -> dict[str, list]:
+        """Raw results by function; async functions run concurrently, in a thread without an event loop."""
+        results = {name: self.call(name, arguments) for name in self.functions}
+        waiting = [name for name, result in results.items() if inspect.isawaitable(result)]
+
+        async def gather():
+            return await asyncio.gather(*(results[name] for name in waiting))
+
+        if waiting:
+            with ThreadPoolExecutor(1) as pool:
+                results.update(zip(waiting, pool.submit(asyncio.run, gather()).result(), strict=True))
+        return results
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        try:
+            results = self.run(arguments)
+        except Exception as error:
+            raise self.blame(rows, completions, completion_ids, error) from error
+        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        return scores, parts
+
+    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
+        """Turn a function's result into floats and None, or raise RewardError."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != len(completions):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+        checked = []
+        for i, value in enumerate(values):
+            value = value.item() if hasattr(value, "item") else value
+            if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
+                raise RewardError(
+                    f"reward {name}, row {i}: got {value!r}; expected a finite number or None; completion: {completions[i][:200]!r}"
+                )
+            checked.append(None if value is None else float(value))
+        return checked
+
+    def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """Find the function and the first row that raise by calling them one at a time."""
+        for name in self.functions:
+            for i in range(len(rows)):
+                alone = copy.copy(self)
+                alone.functions = {name: self.functions[name]}
+                try:
+                    alone.run(reward_arguments(rows[i : i + 1], completions[i : i + 1], completion_ids[i : i + 1]))
+                except Exception as failure:
+                    return RewardError(
+                        f"reward {name}, row {i}: raised {type(failure).__name__}: {failure}; completion: {completions[i][:200]!r}"
+                    )
+        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row")
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+# ------------------------------------------------------------------------------------------------ models
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+
+def compute_dtype(config: Config):
+    """The dtype of matrix products and of frozen weights."""
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
+
+
+def autocast(config: Config, device):
+    """Context in which the networks run; nothing in fp32."""
+    import torch
+
+    if config.precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=compute_dtype(config))
+
+
+def disable_dropout(model) -> None:
+    """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
+    for module in model.modules():
+        if type(module).__name__.startswith("Dropout"):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
+    """Load a network: fp32 weights when they are trained, else the compute dtype; no dropout, eval mode."""
+    import torch
+
+    if not Path(source).exists() and (source.startswith((".", "/", "~")) or source.count("/") != 1):
+        raise UserError(f"got model {source!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    frozen = frozen or bool(config.lora_rank)
+    extra = {}
+    if config.load_in_4bit:
+        if device.type != "cuda" or importlib.util.find_spec("bitsandbytes") is None:
+            raise UserError("got --load_in_4bit; expected a CUDA device and `pip install bitsandbytes`; try --lora_rank alone")
+        from transformers import BitsAndBytesConfig
+
+        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=compute_dtype(config))
+    try:
+        model = auto_class.from_pretrained(source, dtype=compute_dtype(config) if frozen else torch.float32, **extra)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {source!r}, which does not load: {error}") from error
+    disable_dropout(model)
+    return model.requires_grad_(not frozen).to(device).eval()
+
+
+def add_lora(model, config: Config, folder: Path | None = None):
+    """Wrap a frozen network in LoRA adapters on all linear layers, new or from `folder`."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if folder:
+        return PeftModel.from_pretrained(model, folder, is_trainable=True).eval()
+    alpha = config.lora_alpha or 2 * config.lora_rank
+    return get_peft_model(model, LoraConfig(r=config.lora_rank, lora_alpha=alpha, target_modules="all-linear")).eval()
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def make_critic(config: Config, policy, device):
+    """A value head that starts at 0, with its own backbone when the critic is separate."""
+    import torch
+    from transformers import AutoModel
+
+    critic = torch.nn.Module()
+    critic.backbone = None
+    if config.critic == "separate":
+        critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
+        if config.lora_rank:
+            critic.backbone = add_lora(critic.backbone, config)
+    size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
+    critic.head = torch.nn.Linear(size, 1, device=device)  # float32 whatever the backbone's dtype
+    torch.nn.init.zeros_(critic.head.weight)
+    torch.nn.init.zeros_(critic.head.bias)
+    return critic
+
+
+def load_models(config: Config, device, checkpoint: Path | None = None) -> Models:
+    """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    saved = checkpoint / "policy" if checkpoint else None
+    policy = load_network(AutoModelForCausalLM, str(saved if saved and not config.lora_rank else config.model), config, device)
+    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    if config.lora_rank:
+        policy = add_lora(policy, config, saved)
+    critic = make_critic(config, policy, device)
+    if checkpoint:
+        import torch
+
+        critic.load_state_dict(torch.load(checkpoint / "critic.pt", map_location=device, weights_only=True), strict=False)
+    reference = None
+    if config.kl_coef:
+        reference = policy if config.lora_rank else load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    if config.gradient_checkpointing:
+        for network in filter(None, (policy, critic.backbone)):
+            network.gradient_checkpointing_enable({"use_reentrant": False})
+            network.enable_input_require_grads()
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    if not ends:
+        raise UserError(f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
+    models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
+    check_logits(models)
+    return models
+
+
+def check_logits(models: Models) -> None:
+    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+    import torch
+
+    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    with torch.no_grad():
+        expected = models.policy(input_ids=ids).logits.float()
+        got = lm_logits(models.policy, backbone(models.policy, ids, torch.ones_like(ids)).last_hidden_state).float()
+    if not torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()):
+        raise UserError(
+            f"got {type(unwrapped(models.policy)).__name__}, whose logits are not output layer x hidden state; expected a plain "
+            "decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()"
+        )
+
+
+def backbone(model, input_ids, attention_mask, **kwargs):
+    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    network = unwrapped(model).base_model
+    width = input_ids.shape[1]
+    if "position_ids" in inspect.signature(network.forward).parameters:
+        kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+    return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+
+def lm_logits(model, hidden):
+    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    import torch
+
+    model = unwrapped(model)
+    head, config = model.get_output_embeddings(), model.config.get_text_config()
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = head(hidden.to(head.weight.dtype))
+    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def predicting_states(model, piece: dict):
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
+    import torch
+
+    hidden = backbone(model, piece["input_ids"], piece["attention_mask"], use_cache=False).last_hidden_state
+    return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
+
+
+def token_logprobs(config: Config, model, hidden, piece: dict, entropy_grad: bool = False):
+    """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
+    import torch
+
+    mask = piece["response_mask"].bool()
+    chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
+    flat = logprobs_and_entropy(
+        lambda h: lm_logits(model, h), hidden[mask], piece["input_ids"][mask], config.temperature, chunk, entropy_grad
+    )
+    return tuple(torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, x) for x in flat)
+
+
+def token_values(critic, hidden):
+    """Values [B, T] in float32: entry t is V of the text before token t."""
+    import torch
+
+    with torch.autocast(hidden.device.type, enabled=False):
+        return critic.head(hidden.float()).squeeze(-1)
+
+
+# ------------------------------------------------------------------------------------------------ rollout
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+class HFEngine:
+    """Samples with the policy itself, batched, with a KV cache; rows that are finished leave the batch."""
+
+    def __init__(self, config: Config, models: Models):
+        self.config, self.models = config, models
+
+    def sync(self) -> None:
+        """The sampler is the policy: there are no weights to copy."""
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """Sample one completion per prompt.
+
+        Args:
+            prompts: token ids, any lengths.
+            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
+                the rest of its batch; None decodes greedily.
+
+        Returns:
+            (token ids with the end token if there is one, their log-probs) per prompt.
+        """
+        size = self.config.rollout_batch_size or len(prompts)
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        outputs = [None] * len(prompts)
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
+            for i, output in zip(rows, sampled, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def generate_batch(self, prompts, noise):
+        """`generate` for prompts that fit in memory at once."""
+        import torch
+
+        models, limit = self.models, self.config.max_new_tokens
+        ids, mask = left_pad(prompts, models.pad_id, models.device)
+        n, ends = len(prompts), torch.tensor(models.eos_ids, device=models.device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=models.device)
+        logprobs = torch.zeros(n, limit, device=models.device)
+        lengths = torch.full((n,), limit, device=models.device)
+        noise = None if noise is None else torch.as_tensor(noise, device=models.device)
+        rows, running, cache = torch.arange(n, device=models.device), torch.ones(n, dtype=torch.bool, device=models.device), None
+        with torch.no_grad(), autocast(self.config, models.device):
+            for t in range(limit):
+                out = backbone(models.policy, ids, mask, past_key_values=cache, use_cache=True)
+                cache = out.past_key_values
+                dist = torch.log_softmax(lm_logits(models.policy, out.last_hidden_state[:, -1]).float() / self.config.temperature, -1)
+                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
+                ended = running & torch.isin(token, ends)
+                lengths[rows[ended]] = t + 1
+                running &= ~ended
+                alive = int(running.sum())
+                if not alive:
+                    break
+                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+                if alive <= 0.75 * len(rows):  # dropping rows copies the cache: not for every single one
+                    keep = running.nonzero().squeeze(-1)
+                    cache.batch_select_indices(keep)
+                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+        if not torch.isfinite(logprobs).all():
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite weights; try a lower --lr")
+        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.double().exp().cumsum(-1)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - 1e-12)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1)
+
+
+class VllmEngine:
+    """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
+
+    def __init__(self, config: Config, models: Models):
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # keeps the model reachable in this process
+        try:
+            import vllm
+        except ImportError:
+            raise UserError("got --rollout_engine vllm; expected `pip install vllm` and a GPU; try --rollout_engine hf") from None
+        self.vllm, self.config, self.models = vllm, config, models
+        self.llm = vllm.LLM(
+            model=config.model,
+            dtype={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision],
+            gpu_memory_utilization=config.vllm_memory,
+            max_model_len=config.max_prompt_tokens + config.max_new_tokens,
+            distributed_executor_backend="external_launcher" if world()[1] > 1 else None,
+            logprobs_mode="processed_logprobs",  # after the temperature, as the trainer has them
+            seed=config.seed,
+        )
+
+    def sync(self) -> None:
+        """Copy the policy's weights, LoRA merged, into the engine and forget cached prefixes."""
+        policy, lora = self.models.policy, bool(self.config.lora_rank)
+        if lora:
+            policy.merge_adapter()
+        state = unwrapped(policy).state_dict()
+        named = [(k.replace(".base_layer", ""), v) for k, v in state.items() if "lora_" not in k]
+        self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(named)
+        if lora:
+            policy.unmerge_adapter()
+        self.llm.reset_prefix_cache()
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; the first draw of each row of `noise` seeds that row."""
+        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0, "detokenize": False}
+        shared["temperature"] = 0.0 if noise is None else self.config.temperature
+        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
+        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
+        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+        return [
+            (list(o.token_ids), [choice[i].logprob for i, choice in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
+        ]
+
+
+def collect(config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict) -> list[dict]:
+    """Sample and score one completion per row; every process gets the whole batch."""
+    rank, size = world()
+    mine, samples, failure = rows[rank::size], [], None
+    try:
+        start = time.perf_counter()
+        outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
+        sampled = time.perf_counter()
+        texts = models.tokenizer.batch_decode([ids for ids, _ in outputs], skip_special_tokens=True)
+        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
+        timer["rollout"], timer["reward"] = sampled - start, time.perf_counter() - sampled
+        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i], "response_ids": ids}
+            sample |= {"rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids, "score": scores[i]}
+            samples.append(sample | {"rewards": {name: values[i] for name, values in parts.items()}})
+    except UserError as error:
+        failure = error
+    return gather_rows(samples, failure)
+
+
+# ------------------------------------------------------------------------------------------------ experience
+
+
+def collate(samples: list[dict], pad_id: int, device) -> dict:
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
+    import torch
+
+    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
+    width = max(len(s["response_ids"]) for s in samples)
+
+    def right_pad(key, fill, dtype):
+        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
+
+    response_ids = right_pad("response_ids", pad_id, torch.long)
+    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
+    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    return {
+        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
+        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
+        "rollout_logprobs": torch.cat([torch.zeros(prompt_mask.shape, device=device), right_pad("rollout_logprobs", 0.0, torch.float32)], 1),
+    }
+
+
+def micro_batches(batch: dict, rows, budget: int) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
+    import torch
+
+    mask, response = batch["attention_mask"], batch["response_mask"]
+    responses = response.sum(1).tolist()
+    prompts = (mask - response).sum(1).tolist()
+    groups, current = [], []
+    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
+        grown = [*current, row]
+        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
+        if current and width * len(grown) > budget:
+            groups.append(current)
+            grown = [row]
+        current = grown
+    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
+
+
+def trimmed(batch: dict, rows) -> tuple[dict, slice]:
+    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    used = batch["attention_mask"][rows].any(0).nonzero()
+    columns = slice(int(used[0]), int(used[-1]) + 1)
+    return {name: x[rows, columns] for name, x in batch.items()}, columns
+
+
+def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
+    """Turn samples into a training batch of [B, T] tensors: old and reference log-probs, values, advantages, returns.
+
+    With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
+    """
+    import torch
+
+    rank, size = world()
+    batch = collate(samples, models.pad_id, models.device)
+    names = ["values"] + ["old_logprobs"] * (config.ppo_epochs * config.minibatches > 1 or bool(models.reference))
+    names += ["ref_logprobs"] * bool(models.reference)
+    made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
+    for rows in micro_batches(batch, range(rank, len(samples), size), config.micro_batch_tokens):
+        piece, columns = trimmed(batch, rows)
+        with torch.no_grad(), autocast(config, models.device):
+            hidden = None
+            if "old_logprobs" in made or not models.critic.backbone:
+                hidden = predicting_states(models.policy, piece)
+            if "old_logprobs" in made:
+                made["old_logprobs"][rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+            if models.critic.backbone:
+                hidden = predicting_states(models.critic.backbone, piece)
+            made["values"][rows, columns] = token_values(models.critic, hidden) * piece["response_mask"]
+            if models.reference:
+                with models.policy.disable_adapter() if config.lora_rank else contextlib.nullcontext():
+                    hidden = predicting_states(models.reference, piece)
+                    made["ref_logprobs"][rows, columns] = token_logprobs(config, models.reference, hidden, piece)[0]
+    batch |= {name: sum_over_processes(x) for name, x in made.items()}
+    return batch | advantages_of(config, batch, samples, kl_coef)
+
+
+def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
+    """Rewards after KL shaping, advantages and returns, all [B, T]."""
+    import torch
+
+    mask = batch["response_mask"]
+    penalties = [0.0 if s["finished"] else config.missing_eos_penalty for s in samples]
+    scores = torch.tensor([s["score"] - p for s, p in zip(samples, penalties, strict=True)], device=mask.device)
+    kl = torch.zeros(mask.shape, device=mask.device)
+    if "ref_logprobs" in batch:
+        kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator) * mask
+    rewards = shape_rewards(scores, kl, mask, kl_coef)
+    if config.whiten_rewards:
+        rewards = masked_whiten(rewards, mask, shift_mean=False)
+    advantages, returns = gae(rewards, batch["values"], mask, config.gamma, config.gae_lambda)
+    if config.whiten_advantages:
+        advantages = masked_whiten(advantages, mask)
+    return {"kl": kl, "rewards": rewards, "advantages": advantages, "returns": returns}
+
+
+# ------------------------------------------------------------------------------------------------ update
+
+
+def make_optimizer(config: Config, models: Models):
+    """AdamW with one group for the policy and one for the critic."""
+    import torch
+
+    groups = [[p for p in network.parameters() if p.requires_grad] for network in (models.policy, models.critic)]
+    size = sum(p.numel() for p in models.policy.parameters())
+    rates = learning_rates(config, size)
+    return torch.optim.AdamW(
+        [{"params": params, "lr": lr, "initial_lr": lr} for params, lr in zip(groups, rates, strict=True)],
+        eps=1e-5,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
+    """The policy's and the critic's learning rate, by model size where the setting is 0."""
+    tiny = parameters < 50e6
+    return config.lr or (5e-4 if tiny else 1e-5 if config.lora_rank else 1e-6), config.critic_lr or (1e-3 if tiny else 1e-5)
+
+
+def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True):
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, over all processes.
+
+    Every sum is divided by the response tokens of the whole minibatch, so neither micro-batches nor processes change
+    the gradient.
+
+    Returns:
+        (sums, ratio_max): means over the minibatch of loss, clip fraction, entropy, KL(old || new), value loss.
+    """
+    import torch
+
+    rank, size = world()
+    tokens = batch["response_mask"][torch.as_tensor(rows, device=models.device)].sum()
+    sums, ratio_max = torch.zeros(5, device=models.device), torch.zeros((), device=models.device)
+    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+        piece, _ = trimmed(batch, piece_rows)
+        mask, loss, hidden = piece["response_mask"], 0.0, None
+        with autocast(config, models.device):
+            if train_policy or not models.critic.backbone:
+                hidden = predicting_states(models.policy, piece)
+        if train_policy:
+            logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
+            old = piece.get("old_logprobs", logprobs.detach())
+            per_token, ratio, clipped = policy_loss(
+                logprobs, old, piece["advantages"], config.clip_eps_low, config.clip_eps_high, config.dual_clip
+            )
+            loss = ((per_token - config.entropy_coef * entropy) * mask).sum() / tokens
+            kl = ratio - 1 - (logprobs - old)  # k3 of KL(old || new) on samples of the old policy
+            sums[:4] += torch.stack([(x.detach() * mask).sum() / tokens for x in (per_token, clipped, entropy, kl)])
+            ratio_max = torch.maximum(ratio_max, (ratio.detach() * mask).max())
+            if models.critic.backbone:
+                scaler.scale(loss).backward()  # frees this graph before the critic's is built
+                loss = 0.0
+        with autocast(config, models.device):
+            if models.critic.backbone:
+                hidden = predicting_states(models.critic.backbone, piece)
+        values = token_values(models.critic, hidden if train_policy or models.critic.backbone else hidden.detach())
+        error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
+        sums[4] += error.detach()
+        scaler.scale(loss + config.vf_coef * error).backward()
+    return sums, ratio_max
+
+
+def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
+    """Run the epochs and minibatches of one step and return its metrics."""
+    import numpy as np
+    import torch
+
+    for network in filter(None, (models.policy, models.critic.backbone)):
+        network.train(config.gradient_checkpointing)  # dropout is off in either mode
+    train_policy = step >= config.critic_warmup_steps
+    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+    totals, norms, ratio_max, count, skipped, stopped = 0.0, 0.0, 0.0, 0, 0, False
+    for epoch in range(config.ppo_epochs):
+        order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
+        for rows in order.reshape(config.minibatches, -1):
+            sums, peak = accumulate_gradients(config, models, batch, rows, scaler, train_policy)
+            sums = sum_over_processes(sums)
+            if config.target_kl and sums[3].item() > config.target_kl:
+                stopped = True
+                optimizer.zero_grad()
+                break
+            norm, applied = apply_gradients(config, optimizer, scaler)
+            skipped += not applied
+            health["bad"] = 0 if applied else health["bad"] + 1
+            if health["bad"] >= config.max_bad_updates:
+                raise DivergedError(
+                    f"step {step + 1}: got {health['bad']} updates in a row with non-finite gradients; expected finite ones; "
+                    "try a lower --lr, or --precision bf16 in place of fp16"
+                )
+            totals, norms, count, ratio_max = totals + sums, norms + norm, count + 1, max(ratio_max, peak.item())
+        if stopped:
+            break
+    for network in filter(None, (models.policy, models.critic.backbone)):
+        network.eval()
+    means = (totals / max(count, 1)).tolist() if count else [0.0] * 5
+    norms = (norms / count).tolist() if count else [0.0, 0.0]
+    ratio_max = max(gather_rows([ratio_max]))
+    return dict(
+        zip(("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx", "value/loss"), means, strict=True),
+        **{"policy/ratio_max": ratio_max, "optim/grad_norm": norms[0], "optim/critic_grad_norm": norms[1]},
+        **{"optim/lr": optimizer.param_groups[0]["lr"], "optim/updates": count, "optim/skipped_updates": skipped},
+    )
+
+
+def apply_gradients(config: Config, optimizer, scaler):
+    """Sum gradients over processes, clip, and step unless one is not finite. Returns ([2] norms, whether applied)."""
+    import torch
+
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                sum_over_processes(p.grad)
+    scaler.unscale_(optimizer)
+    norms = torch.stack([torch.nn.utils.clip_grad_norm_(g["params"], config.max_grad_norm).cpu() for g in optimizer.param_groups])
+    applied = bool(torch.isfinite(norms).all())
+    if applied:
+        scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return norms if applied else torch.zeros(2), applied
+
+
+# ------------------------------------------------------------------------------------------------ logs
+
+
+def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
+    """Metrics of a rollout: rewards, KL to the reference, lengths, explained variance, speed."""
+    import statistics
+
+    scores = [s["score"] for s in samples]
+    lengths = [len(s["response_ids"]) for s in samples]
+    metrics = {
+        "reward/mean": statistics.fmean(scores),
+        "reward/std": statistics.pstdev(scores),
+        **{f"reward/{name}": mean for name, mean in reward_means(samples).items()},
+        "rollout/length_mean": statistics.fmean(lengths),
+        "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
+        "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
+        "value/explained_variance": explained_variance(batch["values"], batch["returns"], batch["response_mask"]),
+    }
+    if "ref_logprobs" in batch:
+        metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
+        metrics["kl/ref_completion"] = batch["kl"].sum(1).mean().item()
+    if "old_logprobs" in batch:
+        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]).abs() * batch["response_mask"]
+        metrics["rollout/logprob_gap_max"] = gap.max().item()
+    return metrics
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means[name] = sum(values) / len(values) if values else 0.0
+    return means
+
+
+def evaluate(config: Config, models: Models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first."""
+    samples = collect(config, models, engine, reward, rows, None, {})
+    first = next(iter(reward.functions))
+    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
+    metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
+    metrics["eval/accuracy"] = sum(full) / len(full)
+    metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+    metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
+    return metrics, samples
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
+
+    def __init__(self, config: Config, start: int):
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: round(v, 8) for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        if "reward/mean" in metrics:
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {metrics['rollout/tokens_per_s']:.0f} tokens/s", refresh=False)
+            self.bar.update()
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {"step": step, "kind": kind, **{k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}}
+                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl."""
+        if self.active:
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: Config, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run = wandb.init(project="rl-training", name=folder.name, dir=folder, config=settings, resume="auto")
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+
+
+def plot_curves(source: Path, target: Path) -> None:
+    """Draw reward, KL, length, entropy, explained variance and clipping over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    panels = [
+        ("reward", ["reward/mean", "eval/accuracy"]),
+        ("KL (nats per token)", ["kl/ref", "kl/approx"]),
+        ("completion length (tokens)", ["rollout/length_mean"]),
+        ("entropy (nats)", ["policy/entropy"]),
+        ("explained variance", ["value/explained_variance"]),
+        ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
+    ]
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=8)
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
+# ------------------------------------------------------------------------------------------------ checkpoints
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it to `target`, so that no half-written folder has its name."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: dict) -> None:
+    """Save everything that the next step depends on, atomically; keep the newest few."""
+    import torch
+
+    states = gather_rows([rng_state()])
+    if world()[0] == 0:
+
+        def write(folder: Path) -> None:
+            models.policy.save_pretrained(folder / "policy")
+            models.tokenizer.save_pretrained(folder / "policy")
+            trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+            torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+            torch.save({"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}, folder / "optimizer.pt")
+            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+
+        parent = Path(config.output_dir) / "checkpoints"
+        write_folder(parent / f"step-{state['step']:06d}", write)
+        for old in checkpoints(config)[: -config.keep_checkpoints]:
+            shutil.rmtree(old)
+    gather_rows([None])  # nobody goes on before the checkpoint is there
+
+
+def checkpoints(config: Config) -> list[Path]:
+    """Complete checkpoints of the run, oldest first."""
+    return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
+    """Load optimizer, scaler and generators; return the saved state."""
+    import numpy as np
+    import torch
+
+    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(saved["optimizer"])
+    scaler.load_state_dict(saved["scaler"])
+    states = saved["rng"][world()[0] % len(saved["rng"])]
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+    return json.loads((checkpoint / "state.json").read_text())
+
+
+def prepare_output(config: Config) -> Path | None:
+    """Create the output folder and return the checkpoint to resume from; refuse another run's folder."""
+    folder = Path(config.output_dir)
+    settings = json.loads(json.dumps(dataclasses.asdict(config)))
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        if found:
+            raise UserError(
+                f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; try --resume "
+                "to go on, or another --output_dir"
+            )
+    elif (folder / "config.json").exists():
+        saved = json.loads((folder / "config.json").read_text())
+        changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
+        if changed:
+            text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+            raise UserError(f"got --resume with changed settings: {text}; expected those of the run; try a new --output_dir")
+    if world()[0] == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.tmp").write_text(json.dumps(settings, indent=1))
+        os.replace(folder / "config.tmp", folder / "config.json")
+    gather_rows([None])
+    return checkpoints(config)[-1] if config.resume and checkpoints(config) else None
+
+
+def export(config: Config, models: Models, target: Path) -> None:
+    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    from transformers import AutoConfig
+
+    if world()[0] != 0:
+        return
+    policy = models.policy
+    if config.lora_rank and config.merge_lora:
+        policy = policy.merge_and_unload()
+    if not config.lora_rank:
+        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+
+    def write(folder: Path) -> None:
+        policy.save_pretrained(folder)
+        models.tokenizer.save_pretrained(folder)
+
+    write_folder(target, write)
+
+
+# ------------------------------------------------------------------------------------------------ run
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
+
+    def __init__(self):
+        self.signum = 0
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self.handle)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+
+def start_processes(config: Config):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"got --device {name}; expected a CUDA device on this machine; try --device cpu")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def check_context(config: Config, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    if limit and longest + config.max_new_tokens > limit:
+        raise UserError(
+            f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} together; "
+            "try a lower --max_new_tokens or --max_prompt_tokens"
+        )
+
+
+def load_rows(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts."""
+    rows = load_prompts(config, tokenizer, config.data)
+    held_out = config.eval_data or (EMBEDDED_EVAL if config.data == EMBEDDED_DATA else "")
+    return rows, load_prompts(config, tokenizer, held_out) if held_out else []
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, by default those of the embedded task."""
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+    return Reward(config.reward or defaults)
+
+
+def train(config: Config) -> int:
+    """Train as configured and return the exit code."""
+    import numpy as np
+    import torch
+
+    started = time.perf_counter()
+    device = start_processes(config)
+    check_config(config, world()[1])
+    reward = load_reward(config)
+    from transformers import AutoTokenizer
+
+    if not Path(config.model).exists() and (config.model.startswith((".", "/", "~")) or config.model.count("/") != 1):
+        raise UserError(f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    rows, held_out = load_rows(config, AutoTokenizer.from_pretrained(config.model))
+    checkpoint = prepare_output(config)
+    models = load_models(config, device, checkpoint)
+    check_context(config, models, rows + held_out)
+    optimizer = make_optimizer(config, models)
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
+    state = {"step": 0, "kl_coef": config.kl_coef, "bad": 0, "eval_before": None, "seconds": 0.0}
+    if checkpoint:
+        saved = restore(models, optimizer, scaler, checkpoint)
+        state = {key: saved[key] for key in state}
+    engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
+    log, stop = RunLog(config, state["step"]), StopRequest()
+
+    def save() -> None:
+        save_checkpoint(config, models, optimizer, scaler, {**state, "seconds": state["seconds"] + time.perf_counter() - started})
+
+    def held_out_evaluation(step: int) -> dict:
+        engine.sync()
+        metrics, samples = evaluate(config, models, engine, reward, held_out)
+        log.samples(step, "eval", samples)
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        return {"metrics": metrics, "examples": examples}
+
+    try:
+        if held_out and state["eval_before"] is None:
+            state["eval_before"] = held_out_evaluation(0)
+            log.metrics(0, state["eval_before"]["metrics"])
+        for step in range(state["step"], config.steps):
+            timer = {}
+
+            # rollout: every process samples its share of the prompts and gets the whole batch
+            noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
+            engine.sync()
+            samples = collect(config, models, engine, reward, batch_rows(rows, config, step), noise, timer)
+
+            # experience and update
+            begin = time.perf_counter()
+            batch = make_experience(config, models, samples, state["kl_coef"])
+            metrics = sample_metrics(config, batch, samples, timer)
+            metrics |= update(config, models, optimizer, scaler, batch, step, state)
+            metrics |= {"time/rollout": timer["rollout"], "time/reward": timer["reward"], "time/update": time.perf_counter() - begin}
+            if models.reference:
+                metrics["kl/coef"] = state["kl_coef"]
+                if config.kl_target:
+                    kl = metrics["kl/ref_completion"]
+                    state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, len(samples))
+
+            # logs, evaluation, checkpoint
+            state["step"] = step = step + 1
+            if held_out and config.eval_every and step % config.eval_every == 0 and step < config.steps:
+                metrics |= held_out_evaluation(step)["metrics"]
+            log.metrics(step, metrics)
+            if config.sample_every and step % config.sample_every == 0:
+                log.samples(step, "train", samples)
+            if config.plot_every and step % config.plot_every == 0:
+                log.plot()
+            signum = stop.agreed()
+            if signum or (config.save_every and step % config.save_every == 0) or step == config.steps:
+                save()
+            if signum and step < config.steps:
+                log.plot()
+                if world()[0] == 0:
+                    say(f"stopped by signal {signum} after step {step}; go on with --resume")
+                return 128 + signum
+        summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+        if held_out:
+            after = held_out_evaluation(config.steps)
+            log.metrics(config.steps, after["metrics"])
+            summary |= {"accuracy_before": state["eval_before"]["metrics"]["eval/accuracy"]}
+            summary |= {"accuracy_after": after["metrics"]["eval/accuracy"], "eval_before": state["eval_before"], "eval_after": after}
+        log.plot()
+        export(config, models, Path(config.output_dir) / "final")
+        summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
+        report(config, summary)
+    except RewardError:
+        if state["step"]:
+            save()  # sampling and scoring change no weights, so this is the state after the last whole step
+        raise
+    finally:
+        log.close()
+    return 0
+
+
+def report(config: Config, summary: dict) -> None:
+    """Write summary.json and print what a person wants to know at the end."""
+    if world()[0] != 0:
+        return
+    folder = Path(config.output_dir)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    if "eval_after" in summary:
+        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+        for before, after in pairs:
+            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+            print(f"  {prompt[-60:]!r:24}  before {before['completion'][-60:]!r:34}  after {after['completion'][-60:]!r}")
+        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s\ncurves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+def dry_run(config: Config) -> None:
+    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    check_config(config, size)
+    load_reward(config)
+    if not Path(config.model).exists() and (config.model.startswith((".", "/", "~")) or config.model.count("/") != 1):
+        raise UserError(f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    rows, held_out = load_rows(config, AutoTokenizer.from_pretrained(config.model))
+    shape = AutoConfig.from_pretrained(config.model)
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
+    text, width = shape.get_text_config(), 4 if config.precision == "fp32" else 2
+    networks = 2 if config.critic == "separate" else 1
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    longest = max(len(row["prompt_ids"]) for row in rows) + config.max_new_tokens
+    at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // size)
+    full = not config.lora_rank
+    memory = {
+        "weights, gradients and optimizer (GiB)": networks * parameters * (16 if full else 0.5 if config.load_in_4bit else width),
+        "reference (GiB)": parameters * width if full and config.kl_coef else 0,
+        "KV cache while sampling (GiB)": at_once * longest * text.num_hidden_layers * heads * head_dim * 2 * width,
+        "logits (GiB)": min(config.logits_chunk, config.micro_batch_tokens * text.vocab_size) * 4 * 3,
+    }
+    lr, critic_lr = learning_rates(config, parameters)
+    plan = {
+        "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
+        "batch": {
+            "processes": size,
+            "prompts": len(rows),
+            "held_out_prompts": len(held_out),
+            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+            "completions": config.steps * config.batch_size,
+            "passes_over_the_data": round(config.steps * config.batch_size / len(rows), 2),
+            "completions_per_optimizer_step": config.batch_size // config.minibatches,
+            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
+        },
+        "parameters": parameters,
+        "memory_estimate": {name: round(value / 2**30, 3) for name, value in memory.items()},
+    }
+    print(json.dumps(plan, indent=1))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    try:
+        config = parse_config(sys.argv[1:] if argv is None else argv)
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        if config.dry_run:
+            dry_run(config)
+            return 0
+        return train(config)
+    except UserError as error:
+        say(f"error: {error}")
+        return error.code
+    except KeyboardInterrupt:
+        say("stopped at once; the newest checkpoint is intact, go on with --resume")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
