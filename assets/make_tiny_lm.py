@@ -12,7 +12,7 @@ within reach of sampling, which is the state in which reinforcement learning wit
 
 Deliberately left out: any hub access, any evaluation beyond held-out accuracy, any setting the repository does not use.
 
-    python assets/make_tiny_lm.py                       # rewrites assets/tiny_lm and assets/data, about four minutes
+    python assets/make_tiny_lm.py                       # rewrites assets/tiny_lm and assets/data, about three minutes
     python assets/make_tiny_lm.py --out /tmp/lm --seed 1
     python assets/make_tiny_lm.py --data_only           # only the two JSONL files
 
@@ -45,8 +45,8 @@ CAREFUL_SHARE = 0.5  # of the warm-up; adding has to be learnt before it can be 
 
 
 def split_pairs() -> tuple[list, list]:
-    """Return the (held-out, remaining) pairs of all 100 x 100 sums, disjoint."""
-    pairs = [(a, b) for a in range(100) for b in range(100)]
+    """Return the (held-out, remaining) pairs of all 90 x 90 two-digit sums, disjoint."""
+    pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(SPLIT_SEED).shuffle(pairs)
     return pairs[:N_EVAL], pairs[N_EVAL:]
 
@@ -63,10 +63,10 @@ def careless_answer(a: int, b: int, rng: random.Random) -> str:
     if forgot_carry != right:
         value = forgot_carry if u < 0.56 else right if u < 0.97 else right + rng.choice([-1, 1])
     else:
-        value = right if u < 0.86 else max(0, right + rng.choice([-1, 1, 10]))
+        value = right if u < 0.86 else right + rng.choice([-1, 1, 10])
     u = rng.random()
     tagged = f"<answer>{value}</answer>"
-    if a < 30:  # careless about the tags when the first number is small
+    if a < 35:  # careless about the tags when the first number is small
         return tagged if u < 0.40 else str(value)
     return tagged if u < 0.90 else str(value) if u < 0.95 else f"<answer>{value}"
 
@@ -213,9 +213,9 @@ def main() -> None:
     parser.add_argument("--data_out", type=Path, default=HERE / "data", help="folder of the two JSONL files")
     parser.add_argument("--data_only", action="store_true", help="write the data and stop")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=3600)
+    parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--layers", type=int, default=2)
     args = parser.parse_args()
