@@ -7,8 +7,8 @@
 
 The model is a real Hugging Face checkpoint (Llama architecture, byte-level tokenizer, chat template). It is warmed up
 on right answers first, then on those of a careless demonstrator who *knows* how to add but often forgets the carry, and
-often leaves out the `<answer>` tags when the first number is small. So the right, well-formed answer is rarely the greedy one yet always
-within reach of sampling, which is the state in which reinforcement learning with a verifiable reward helps.
+often leaves out the `<answer>` tags when the first number is small. So the right, well-formed answer is often not the
+greedy one yet within reach of sampling: the state in which reinforcement learning with a verifiable reward helps.
 
 Deliberately left out: any hub access, any evaluation beyond held-out accuracy, any setting the repository does not use.
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft"]
+# dependencies = [
+#   "torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
+# ]
 # ///
 """PPO with a critic for any Hugging Face causal language model and any Python reward function.
 
@@ -23,7 +25,7 @@ models. Each process holds the whole model; what does not fit one GPU belongs in
         --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing --output_dir runs/qwen   # one GPU
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # several GPUs
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n stopped by signal n after saving.
+Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
 """
 
 import argparse
@@ -72,6 +74,18 @@ class DivergedError(UserError):
     code = 4
 
 
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
 # ------------------------------------------------------------------------------------------------ settings
 
 
@@ -106,11 +120,11 @@ class Config:
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: all)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     # algorithm
-    critic: str = setting("separate", "a critic with its own backbone, or a value head on the policy", ["separate", "shared"])
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
     critic_warmup_steps: int = setting(0, "first steps that update the critic only")
     kl_coef: float = setting(0.01, "weight of the per-token KL to the reference; 0 loads no reference")
-    kl_estimator: str = setting("k1", "k1: d, k2: d^2/2, k3: exp(-d) + d - 1, with d = log policy/reference", ["k1", "k2", "k3"])
+    kl_estimator: str = setting("k1", "d, d^2/2 or exp(-d) + d - 1, d = log policy/reference", ["k1", "k2", "k3"])
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed)")
     kl_horizon: int = setting(10_000, "completions over which kl_coef adapts")
     missing_eos_penalty: float = setting(1.0, "taken from the score of a completion without end token")
@@ -162,6 +176,12 @@ FREE_ON_RESUME = {
 }
 
 
+POSITIVE = (
+    *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
+    *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
+)
+
+
 def parse_bool(text: str) -> bool:
     """Read a flag's or YAML key's boolean."""
     if text.lower() in ("true", "yes", "on", "1"):
@@ -178,7 +198,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         pass
 
     parser = argparse.ArgumentParser(description=description, formatter_class=Formatter, allow_abbrev=False)
-    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="YAML file of settings; flags win over it")
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
         default = [] if repeat else f.default
@@ -189,12 +210,17 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             dest=f.name,
             type=str if repeat else parse_bool if is_bool else f.type,
             choices=f.metadata["choices"],
-            default=argparse.SUPPRESS,
+            default=hidden,
             metavar=None if f.metadata["choices"] else f.name.upper().split("_")[-1],
             help=text,
             **extra,
         )
     return parser
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
 def yaml_flags(path: str, names: list[str]) -> list[str]:
@@ -205,13 +231,10 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
-    if not isinstance(settings, dict):
-        raise UserError(f"got --config {path} holding a {type(settings).__name__}; expected 'key: value' lines")
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
     flags = []
     for key, value in settings.items():
-        if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
-            raise UserError(f"got unknown key {key!r} in {path}; expected a setting" + (f"; try {near[0]!r}" if near else ""))
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
         for item in value if isinstance(value, list) else [value]:
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
@@ -220,12 +243,11 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     parser = build_parser(config_class, description)
-    known = parser.parse_known_args(argv)
-    if known[1]:
-        names = [flag for action in parser._actions for flag in action.option_strings]
-        near = difflib.get_close_matches(known[1][0].split("=")[0], names, n=1)
-        parser.error(f"got unknown argument {known[1][0]!r}; expected a flag of --help" + (f"; try {near[0]}" if near else ""))
-    flags = vars(known[0])
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
@@ -235,30 +257,23 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
 
 def check_config(config: Config, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
-    if config.top_p != 1.0 or config.top_k != 0:
-        raise UserError(
-            f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, since a truncated sampler is not the policy "
-            "whose log-probs the ratio compares; try a lower --temperature"
-        )
-    for name in ("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"):
-        if getattr(config, name) <= 0:
-            raise UserError(f"got {name} {getattr(config, name)}; expected more than 0")
-    for name in ("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"):
-        if getattr(config, name) <= 0:
-            raise UserError(f"got {name} {getattr(config, name)}; expected more than 0")
-    if config.batch_size % (config.minibatches * world):
-        raise UserError(
-            f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected batch_size to be "
-            f"a multiple of {config.minibatches * world}; try --batch_size "
-            f"{math.ceil(config.batch_size / (config.minibatches * world)) * config.minibatches * world}"
-        )
-    if config.load_in_4bit and not config.lora_rank:
-        raise UserError("got --load_in_4bit without --lora_rank; expected adapters to train; try --lora_rank 16")
-    if config.kl_target and not config.kl_coef:
-        raise UserError("got --kl_target with kl_coef 0; expected a coefficient to adapt; try --kl_coef 0.05")
+    need(
+        config.top_p == 1.0 and config.top_k == 0,
+        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
+        "policy whose log-probs the ratio compares; try a lower --temperature",
+    )
+    for name in POSITIVE:
+        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected more than 0")
+    part = config.minibatches * world
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a "
+        f"batch_size that is a multiple of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(config.kl_coef or not config.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    if unknown:
-        raise UserError(f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
 # ------------------------------------------------------------------------------------------------ numerics
@@ -432,7 +447,7 @@ def sum_over_processes(tensor):
 
 def gather_rows(mine: list, error: Exception | None = None) -> list:
     """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
-    rank, size = world()
+    size = world()[1]
     if size == 1:
         if error:
             raise error
@@ -461,21 +476,26 @@ def read_json_lines(path: Path) -> list[dict]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                rows.append(json.loads(line))
             except ValueError as error:
-                raise UserError(f"{path}:{number}: got a line that is not JSON ({error}); expected one object a line") from None
-            if not isinstance(row, dict):
-                raise UserError(f"{path}:{number}: got a {type(row).__name__}; expected an object with a prompt") from None
-            rows.append(row)
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
     return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
 def read_rows(source: str, split: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or a hub id."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
-        if suffix or path.exists() or source.count("/") > 1 or source.startswith((".", "/", "~")):
-            raise UserError(f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+        need(
+            is_hub_id(source) and not suffix,
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
         import datasets
 
         try:
@@ -492,8 +512,8 @@ def read_rows(source: str, split: str) -> list[dict]:
                 return list(csv.DictReader(f, strict=True))
         if suffix == ".json":
             rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                raise UserError(f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
             return rows
         if suffix in (".jsonl", ".ndjson"):
             return read_json_lines(path)
@@ -507,52 +527,47 @@ def encode_prompt(tokenizer, prompt) -> list[int]:
     if isinstance(prompt, str):
         return tokenizer(prompt).input_ids
     if tokenizer.chat_template:
-        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)["input_ids"]
+        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    if isinstance(prompt, str) and prompt.strip():
-        return
-    is_chat = isinstance(prompt, list) and prompt and all(
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    if not is_chat:
-        raise UserError(
-            f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-            '{"role": …, "content": …} messages'
-        )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
 
 
 def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows = read_rows(source, config.data_split)
-    if not rows:
-        raise UserError(f"got data {source!r} without rows; expected at least one")
-    kept, too_long = [], 0
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
     for number, row in enumerate(rows, start=1):
-        if config.prompt_column not in row:
-            raise UserError(
-                f"{source}, row {number}: got columns {', '.join(map(repr, row))}; expected {config.prompt_column!r}; "
-                "try --prompt_column NAME"
-            )
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+        )
         prompt = row[config.prompt_column]
-        check_prompt(prompt, f"{source}, row {number}")
+        check_prompt(prompt, where)
         ids = list(encode_prompt(tokenizer, prompt))
-        if not ids:
-            raise UserError(f"{source}, row {number}: got a prompt of no tokens; expected at least one")
-        if len(ids) > config.max_prompt_tokens:
-            too_long += 1
-            continue
-        columns = {k: v for k, v in row.items() if k not in (config.prompt_column, "prompt", "completions", "completion_ids")}
-        kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
-    if too_long and world()[0] == 0:
-        say(f"{source}: left out {too_long} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens")
-    if not kept:
-        raise UserError(f"{source}: got no prompt of at most {config.max_prompt_tokens} tokens; try --max_prompt_tokens")
-    if any(not isinstance(row["prompt"], str) for row in kept) and not tokenizer.chat_template and world()[0] == 0:
-        say("warning: chat prompts but no chat template; messages are joined by newlines. Set tokenizer.chat_template to change that")
+        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return kept
 
 
@@ -572,21 +587,15 @@ def batch_rows(rows: list[dict], config: Config, step: int) -> list[dict]:
 # ------------------------------------------------------------------------------------------------ reward
 
 
-def say(text: str) -> None:
-    """Print a diagnostic line on stderr."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def load_function(spec: str):
     """Load `FILE.py:function[*weight]` and return (function, weight)."""
     target, _, weight = spec.partition("*")
     file, _, name = target.rpartition(":")
-    if not file or not Path(file).is_file():
-        raise UserError(f"got reward {spec!r}: no file {file or target!r}; expected FILE.py:function[*weight]")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     try:
         factor = float(weight or 1.0)
     except ValueError:
-        raise UserError(f"got reward {spec!r}: weight {weight!r} is no number; expected FILE.py:function[*weight]") from None
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
     if module_name not in sys.modules:
         module_spec = importlib.util.spec_from_file_location(module_name, file)
@@ -595,11 +604,11 @@ def load_function(spec: str):
             module_spec.loader.exec_module(module)
         except Exception as error:
             del sys.modules[module_name]
-            raise UserError(f"got reward file {file!r}, which fails on import: {type(error).__name__}: {error}") from error
-    function = getattr(sys.modules[module_name], name, None)
-    if not callable(function):
-        names = [n for n, v in vars(sys.modules[module_name]).items() if callable(v) and not n.startswith("_")]
-        raise UserError(f"got reward {spec!r}: {file} has no function {name!r}; expected one of {', '.join(names)}")
+            raise UserError(f"got reward {spec!r}: importing {file} raises {type(error).__name__}: {error}") from error
+    members = vars(sys.modules[module_name])
+    function = members.get(name)
+    known = ", ".join(n for n, member in members.items() if callable(member) and not n.startswith("_"))
+    need(callable(function), f"got reward {spec!r}: {file} has no function {name!r}; expected one of {known}")
     return function, factor
 
 
@@ -664,25 +673,23 @@ class Reward:
         for i, value in enumerate(values):
             value = value.item() if hasattr(value, "item") else value
             if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
-                raise RewardError(
-                    f"reward {name}, row {i}: got {value!r}; expected a finite number or None; completion: {completions[i][:200]!r}"
-                )
+                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
+                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
             checked.append(None if value is None else float(value))
         return checked
 
     def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
         """Find the function and the first row that raise by calling them one at a time."""
+        alone = copy.copy(self)
         for name in self.functions:
-            for i in range(len(rows)):
-                alone = copy.copy(self)
-                alone.functions = {name: self.functions[name]}
+            alone.functions = {name: self.functions[name]}
+            for i, text in enumerate(completions):
                 try:
-                    alone.run(reward_arguments(rows[i : i + 1], completions[i : i + 1], completion_ids[i : i + 1]))
+                    alone.run(reward_arguments([rows[i]], [text], [completion_ids[i]]))
                 except Exception as failure:
-                    return RewardError(
-                        f"reward {name}, row {i}: raised {type(failure).__name__}: {failure}; completion: {completions[i][:200]!r}"
-                    )
-        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row")
+                    where = f"reward {name}, row {i}, completion {text[:200]!r}"
+                    return RewardError(f"{where}: raised {type(failure).__name__}: {failure}")
+        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row of it")
 
 
 def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
@@ -731,6 +738,18 @@ def autocast(config: Config, device):
     return torch.autocast(device.type, dtype=compute_dtype(config))
 
 
+def load_tokenizer(config: Config):
+    """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        return AutoTokenizer.from_pretrained(config.model)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}") from error
+
+
 def disable_dropout(model) -> None:
     """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
     for module in model.modules():
@@ -745,16 +764,14 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
     """Load a network: fp32 weights when they are trained, else the compute dtype; no dropout, eval mode."""
     import torch
 
-    if not Path(source).exists() and (source.startswith((".", "/", "~")) or source.count("/") != 1):
-        raise UserError(f"got model {source!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    frozen = frozen or bool(config.lora_rank)
-    extra = {}
+    frozen, extra = frozen or bool(config.lora_rank), {}
     if config.load_in_4bit:
-        if device.type != "cuda" or importlib.util.find_spec("bitsandbytes") is None:
-            raise UserError("got --load_in_4bit; expected a CUDA device and `pip install bitsandbytes`; try --lora_rank alone")
+        able = device.type == "cuda" and importlib.util.find_spec("bitsandbytes")
+        need(able, "got --load_in_4bit; expected CUDA and `pip install bitsandbytes`; try --lora_rank alone")
         from transformers import BitsAndBytesConfig
 
-        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=compute_dtype(config))
+        dtype = compute_dtype(config)
+        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype)
     try:
         model = auto_class.from_pretrained(source, dtype=compute_dtype(config) if frozen else torch.float32, **extra)
     except (OSError, ValueError) as error:
@@ -798,29 +815,31 @@ def make_critic(config: Config, policy, device):
 
 def load_models(config: Config, device, checkpoint: Path | None = None) -> Models:
     """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    saved = checkpoint / "policy" if checkpoint else None
-    policy = load_network(AutoModelForCausalLM, str(saved if saved and not config.lora_rank else config.model), config, device)
-    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
     if config.lora_rank:
         policy = add_lora(policy, config, saved)
     critic = make_critic(config, policy, device)
     if checkpoint:
         import torch
 
-        critic.load_state_dict(torch.load(checkpoint / "critic.pt", map_location=device, weights_only=True), strict=False)
+        trained = torch.load(checkpoint / "critic.pt", map_location=device, weights_only=True)
+        critic.load_state_dict(trained, strict=False)
     reference = None
     if config.kl_coef:
-        reference = policy if config.lora_rank else load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+        reference = policy
+        if not config.lora_rank:
+            reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic.backbone)):
             network.gradient_checkpointing_enable({"use_reentrant": False})
             network.enable_input_require_grads()
     ends = unwrapped(policy).generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-    if not ends:
-        raise UserError(f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
     pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
     models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
     check_logits(models)
@@ -835,11 +854,11 @@ def check_logits(models: Models) -> None:
     with torch.no_grad():
         expected = models.policy(input_ids=ids).logits.float()
         got = lm_logits(models.policy, backbone(models.policy, ids, torch.ones_like(ids)).last_hidden_state).float()
-    if not torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()):
-        raise UserError(
-            f"got {type(unwrapped(models.policy)).__name__}, whose logits are not output layer x hidden state; expected a plain "
-            "decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()"
-        )
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {type(unwrapped(models.policy)).__name__}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+    )
 
 
 def backbone(model, input_ids, attention_mask, **kwargs):
@@ -941,17 +960,19 @@ class HFEngine:
 
         models, limit = self.models, self.config.max_new_tokens
         ids, mask = left_pad(prompts, models.pad_id, models.device)
-        n, ends = len(prompts), torch.tensor(models.eos_ids, device=models.device)
-        tokens = torch.zeros(n, limit, dtype=torch.long, device=models.device)
-        logprobs = torch.zeros(n, limit, device=models.device)
-        lengths = torch.full((n,), limit, device=models.device)
-        noise = None if noise is None else torch.as_tensor(noise, device=models.device)
-        rows, running, cache = torch.arange(n, device=models.device), torch.ones(n, dtype=torch.bool, device=models.device), None
+        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
+        logprobs = torch.zeros(n, limit, device=ids.device)
+        lengths = torch.full((n,), limit, device=ids.device)
+        noise = None if noise is None else torch.as_tensor(noise, device=ids.device)
+        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
+        running, cache = torch.ones_like(rows, dtype=torch.bool), None
         with torch.no_grad(), autocast(self.config, models.device):
             for t in range(limit):
                 out = backbone(models.policy, ids, mask, past_key_values=cache, use_cache=True)
                 cache = out.past_key_values
-                dist = torch.log_softmax(lm_logits(models.policy, out.last_hidden_state[:, -1]).float() / self.config.temperature, -1)
+                logits = lm_logits(models.policy, out.last_hidden_state[:, -1]).float()
+                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
                 token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ended = running & torch.isin(token, ends)
@@ -966,7 +987,7 @@ class HFEngine:
                     cache.batch_select_indices(keep)
                     rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
         if not torch.isfinite(logprobs).all():
-            raise DivergedError("got log-probs that are not finite while sampling; expected finite weights; try a lower --lr")
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
 
@@ -987,7 +1008,9 @@ class VllmEngine:
         try:
             import vllm
         except ImportError:
-            raise UserError("got --rollout_engine vllm; expected `pip install vllm` and a GPU; try --rollout_engine hf") from None
+            raise UserError(
+                "got --rollout_engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or hf"
+            ) from None
         self.vllm, self.config, self.models = vllm, config, models
         self.llm = vllm.LLM(
             model=config.model,
@@ -1013,14 +1036,14 @@ class VllmEngine:
 
     def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
         """As HFEngine.generate; the first draw of each row of `noise` seeds that row."""
-        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0, "detokenize": False}
-        shared["temperature"] = 0.0 if noise is None else self.config.temperature
+        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
+        shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
         seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
         params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
         return [
-            (list(o.token_ids), [choice[i].logprob for i, choice in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
+            (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]
 
 
@@ -1036,9 +1059,10 @@ def collect(config: Config, models: Models, engine, reward: Reward, rows: list[d
         scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
         timer["rollout"], timer["reward"] = sampled - start, time.perf_counter() - sampled
         for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
-            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i], "response_ids": ids}
-            sample |= {"rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids, "score": scores[i]}
-            samples.append(sample | {"rewards": {name: values[i] for name, values in parts.items()}})
+            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
+            rewards = {name: values[i] for name, values in parts.items()}
+            samples.append(sample | {"score": scores[i], "rewards": rewards})
     except UserError as error:
         failure = error
     return gather_rows(samples, failure)
@@ -1064,7 +1088,7 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
         "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
         "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
         "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
-        "rollout_logprobs": torch.cat([torch.zeros(prompt_mask.shape, device=device), right_pad("rollout_logprobs", 0.0, torch.float32)], 1),
+        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
     }
 
 
@@ -1164,7 +1188,8 @@ def make_optimizer(config: Config, models: Models):
 def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
     """The policy's and the critic's learning rate, by model size where the setting is 0."""
     tiny = parameters < 50e6
-    return config.lr or (5e-4 if tiny else 1e-5 if config.lora_rank else 1e-6), config.critic_lr or (1e-3 if tiny else 1e-5)
+    lr = config.lr or (5e-4 if tiny else 1e-5 if config.lora_rank else 1e-6)
+    return lr, config.critic_lr or (1e-3 if tiny else 1e-5)
 
 
 def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True):
@@ -1179,7 +1204,7 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     import torch
 
     rank, size = world()
-    tokens = batch["response_mask"][torch.as_tensor(rows, device=models.device)].sum()
+    tokens = batch["response_mask"][torch.as_tensor(rows, device=models.device)].sum()  # over all processes
     sums, ratio_max = torch.zeros(5, device=models.device), torch.zeros((), device=models.device)
     for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
         piece, _ = trimmed(batch, piece_rows)
@@ -1213,7 +1238,6 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
 def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
     """Run the epochs and minibatches of one step and return its metrics."""
     import numpy as np
-    import torch
 
     for network in filter(None, (models.policy, models.critic.backbone)):
         network.train(config.gradient_checkpointing)  # dropout is off in either mode
@@ -1236,7 +1260,7 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
             health["bad"] = 0 if applied else health["bad"] + 1
             if health["bad"] >= config.max_bad_updates:
                 raise DivergedError(
-                    f"step {step + 1}: got {health['bad']} updates in a row with non-finite gradients; expected finite ones; "
+                    f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
                     "try a lower --lr, or --precision bf16 in place of fp16"
                 )
             totals, norms, count, ratio_max = totals + sums, norms + norm, count + 1, max(ratio_max, peak.item())
@@ -1263,7 +1287,8 @@ def apply_gradients(config: Config, optimizer, scaler):
             if p.grad is not None:
                 sum_over_processes(p.grad)
     scaler.unscale_(optimizer)
-    norms = torch.stack([torch.nn.utils.clip_grad_norm_(g["params"], config.max_grad_norm).cpu() for g in optimizer.param_groups])
+    clip = torch.nn.utils.clip_grad_norm_
+    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
     applied = bool(torch.isfinite(norms).all())
     if applied:
         scaler.step(optimizer)
@@ -1345,7 +1370,8 @@ class RunLog:
         for track, _ in self.trackers:
             track(metrics, step)
         if "reward/mean" in metrics:
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {metrics['rollout/tokens_per_s']:.0f} tokens/s", refresh=False)
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
             self.bar.update()
         if "eval/accuracy" in metrics:
             self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
@@ -1356,7 +1382,8 @@ class RunLog:
             return
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:count]:
-                entry = {"step": step, "kind": kind, **{k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}}
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def plot(self) -> None:
@@ -1444,7 +1471,7 @@ def plot_curves(source: Path, target: Path) -> None:
 
 
 def write_folder(target: Path, write) -> None:
-    """Call write(folder) on a temporary sibling and rename it to `target`, so that no half-written folder has its name."""
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -1458,7 +1485,8 @@ def write_folder(target: Path, write) -> None:
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; earlier checkpoints are intact") from error
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
 
 
 def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: dict) -> None:
@@ -1473,7 +1501,8 @@ def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: di
             models.tokenizer.save_pretrained(folder / "policy")
             trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
             torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
-            torch.save({"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}, folder / "optimizer.pt")
+            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
+            torch.save(saved, folder / "optimizer.pt")
             (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
 
         parent = Path(config.output_dir) / "checkpoints"
@@ -1520,17 +1549,16 @@ def prepare_output(config: Config) -> Path | None:
     settings = json.loads(json.dumps(dataclasses.asdict(config)))
     if not config.resume:
         found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        if found:
-            raise UserError(
-                f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; try --resume "
-                "to go on, or another --output_dir"
-            )
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
     elif (folder / "config.json").exists():
         saved = json.loads((folder / "config.json").read_text())
         changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
-        if changed:
-            text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-            raise UserError(f"got --resume with changed settings: {text}; expected those of the run; try a new --output_dir")
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
     if world()[0] == 0:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.tmp").write_text(json.dumps(settings, indent=1))
@@ -1589,8 +1617,8 @@ def start_processes(config: Config):
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"got --device {name}; expected a CUDA device on this machine; try --device cpu")
+    able = torch.cuda.is_available() or not name.startswith("cuda")
+    need(able, f"got --device {name}; expected a CUDA device on this machine; try --device cpu")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         if name == "cuda":
             name = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -1603,11 +1631,11 @@ def check_context(config: Config, models: Models, rows: list[dict]) -> None:
     """Raise UserError if the longest prompt and completion do not fit the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
-    if limit and longest + config.max_new_tokens > limit:
-        raise UserError(
-            f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} together; "
-            "try a lower --max_new_tokens or --max_prompt_tokens"
-        )
+    need(
+        not limit or longest + config.max_new_tokens <= limit,
+        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
+        "together; try a lower --max_new_tokens or --max_prompt_tokens",
+    )
 
 
 def load_rows(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
@@ -1632,11 +1660,7 @@ def train(config: Config) -> int:
     device = start_processes(config)
     check_config(config, world()[1])
     reward = load_reward(config)
-    from transformers import AutoTokenizer
-
-    if not Path(config.model).exists() and (config.model.startswith((".", "/", "~")) or config.model.count("/") != 1):
-        raise UserError(f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    rows, held_out = load_rows(config, AutoTokenizer.from_pretrained(config.model))
+    rows, held_out = load_rows(config, load_tokenizer(config))
     checkpoint = prepare_output(config)
     models = load_models(config, device, checkpoint)
     check_context(config, models, rows + held_out)
@@ -1650,7 +1674,8 @@ def train(config: Config) -> int:
     log, stop = RunLog(config, state["step"]), StopRequest()
 
     def save() -> None:
-        save_checkpoint(config, models, optimizer, scaler, {**state, "seconds": state["seconds"] + time.perf_counter() - started})
+        seconds = state["seconds"] + time.perf_counter() - started
+        save_checkpoint(config, models, optimizer, scaler, {**state, "seconds": seconds})
 
     def held_out_evaluation(step: int) -> dict:
         engine.sync()
@@ -1676,12 +1701,13 @@ def train(config: Config) -> int:
             batch = make_experience(config, models, samples, state["kl_coef"])
             metrics = sample_metrics(config, batch, samples, timer)
             metrics |= update(config, models, optimizer, scaler, batch, step, state)
-            metrics |= {"time/rollout": timer["rollout"], "time/reward": timer["reward"], "time/update": time.perf_counter() - begin}
+            timer["update"] = time.perf_counter() - begin
+            metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
             if models.reference:
                 metrics["kl/coef"] = state["kl_coef"]
                 if config.kl_target:
-                    kl = metrics["kl/ref_completion"]
-                    state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, len(samples))
+                    kl, count = metrics["kl/ref_completion"], config.batch_size
+                    state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, count)
 
             # logs, evaluation, checkpoint
             state["step"] = step = step + 1
@@ -1697,15 +1723,14 @@ def train(config: Config) -> int:
                 save()
             if signum and step < config.steps:
                 log.plot()
-                if world()[0] == 0:
-                    say(f"stopped by signal {signum} after step {step}; go on with --resume")
+                say(f"stopped by signal {signum} after step {step}; go on with --resume")
                 return 128 + signum
         summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
         if held_out:
             after = held_out_evaluation(config.steps)
             log.metrics(config.steps, after["metrics"])
-            summary |= {"accuracy_before": state["eval_before"]["metrics"]["eval/accuracy"]}
-            summary |= {"accuracy_after": after["metrics"]["eval/accuracy"], "eval_before": state["eval_before"], "eval_after": after}
+            for name, result in (("before", state["eval_before"]), ("after", after)):
+                summary |= {f"accuracy_{name}": result["metrics"]["eval/accuracy"], f"eval_{name}": result}
         log.plot()
         export(config, models, Path(config.output_dir) / "final")
         summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
@@ -1729,22 +1754,21 @@ def report(config: Config, summary: dict) -> None:
         pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
         for before, after in pairs:
             prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:24}  before {before['completion'][-60:]!r:34}  after {after['completion'][-60:]!r}")
+            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
         print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
-    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s\ncurves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
 
 
 def dry_run(config: Config) -> None:
     """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
     load_reward(config)
-    if not Path(config.model).exists() and (config.model.startswith((".", "/", "~")) or config.model.count("/") != 1):
-        raise UserError(f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    rows, held_out = load_rows(config, AutoTokenizer.from_pretrained(config.model))
+    rows, held_out = load_rows(config, load_tokenizer(config))
     shape = AutoConfig.from_pretrained(config.model)
     with torch.device("meta"):
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
@@ -1755,8 +1779,9 @@ def dry_run(config: Config) -> None:
     longest = max(len(row["prompt_ids"]) for row in rows) + config.max_new_tokens
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // size)
     full = not config.lora_rank
+    each = 16 if full else 0.5 if config.load_in_4bit else width  # fp32 weight, gradient and two moments; frozen base
     memory = {
-        "weights, gradients and optimizer (GiB)": networks * parameters * (16 if full else 0.5 if config.load_in_4bit else width),
+        "weights, gradients and optimizer (GiB)": networks * parameters * each,
         "reference (GiB)": parameters * width if full and config.kl_coef else 0,
         "KV cache while sampling (GiB)": at_once * longest * text.num_hidden_layers * heads * head_dim * 2 * width,
         "logits (GiB)": min(config.logits_chunk, config.micro_batch_tokens * text.vocab_size) * 4 * 3,
