@@ -133,7 +133,7 @@ class Config:
     whiten_rewards: bool = setting(False, "divide per-token rewards by their standard deviation")
     whiten_advantages: bool = setting(True, "give advantages mean 0 and variance 1")
     ppo_epochs: int = setting(2, "passes over each batch")
-    minibatches: int = setting(2, "optimizer steps per pass; must divide batch_size")
+    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size")
     clip_eps_low: float = setting(0.2, "the ratio is clipped below at 1 - this")
     clip_eps_high: float = setting(0.2, "the ratio is clipped above at 1 + this")
     dual_clip: float = setting(3.0, "bound on ratio for negative advantages (0: off)")
@@ -142,7 +142,7 @@ class Config:
     entropy_coef: float = setting(0.0, "weight of the entropy bonus")
     target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 5e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
     critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps over which the learning rates rise")
@@ -1188,7 +1188,7 @@ def make_optimizer(config: Config, models: Models):
 def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
     """The policy's and the critic's learning rate, by model size where the setting is 0."""
     tiny = parameters < 50e6
-    lr = config.lr or (5e-4 if tiny else 1e-5 if config.lora_rank else 1e-6)
+    lr = config.lr or (2e-4 if tiny else 1e-5 if config.lora_rank else 1e-6)
     return lr, config.critic_lr or (1e-3 if tiny else 1e-5)
 
 
