@@ -44,6 +44,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -193,11 +194,8 @@ def parse_bool(text: str) -> bool:
 
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-
-    class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-        pass
-
-    parser = argparse.ArgumentParser(description=description, formatter_class=Formatter, allow_abbrev=False)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
     hidden = argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
@@ -509,7 +507,12 @@ def read_rows(source: str, split: str) -> list[dict]:
             return pyarrow.parquet.read_table(path).to_pylist()
         if suffix == ".csv":
             with path.open(encoding="utf-8-sig", newline="") as f:
-                return list(csv.DictReader(f, strict=True))
+                reader, rows = csv.DictReader(f, strict=True), []
+                for row in reader:
+                    fits = None not in row and None not in row.values()
+                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+                    rows.append(row)
+                return rows
         if suffix == ".json":
             rows = json.loads(path.read_text(encoding="utf-8-sig"))
             objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
@@ -627,6 +630,18 @@ class Reward:
             while name in self.functions:
                 name = f"{base}_{len(self.functions) + 1}"
             self.functions[name], self.weights[name] = function, weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = reward_arguments([row], [""], [[]])
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    "expected that column too; try --reward FILE.py:function with a function for this data",
+                )
 
     def call(self, name: str, arguments: dict):
         """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
@@ -772,12 +787,14 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
 
         dtype = compute_dtype(config)
         extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype)
+        extra["device_map"] = {"": device}
     try:
         model = auto_class.from_pretrained(source, dtype=compute_dtype(config) if frozen else torch.float32, **extra)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {source!r}, which does not load: {error}") from error
     disable_dropout(model)
-    return model.requires_grad_(not frozen).to(device).eval()
+    model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
+    return model.requires_grad_(not frozen).eval()
 
 
 def add_lora(model, config: Config, folder: Path | None = None):
@@ -1357,6 +1374,7 @@ class RunLog:
 
         for name in ("metrics.jsonl", "samples.jsonl"):
             forget_after(self.dir / name, start)
+        start = max(start, 0)
         self.trackers = [open_tracker(name, config, start) for name in config.report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
         self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
@@ -1366,7 +1384,7 @@ class RunLog:
         if not self.active:
             return
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: round(v, 8) for k, v in metrics.items()}}) + "\n")
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
         for track, _ in self.trackers:
             track(metrics, step)
         if "reward/mean" in metrics:
@@ -1505,8 +1523,9 @@ def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: di
             torch.save(saved, folder / "optimizer.pt")
             (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
 
-        parent = Path(config.output_dir) / "checkpoints"
-        write_folder(parent / f"step-{state['step']:06d}", write)
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        if not target.exists():  # saved already: nothing changes between two saves of one step
+            write_folder(target, write)
         for old in checkpoints(config)[: -config.keep_checkpoints]:
             shutil.rmtree(old)
     gather_rows([None])  # nobody goes on before the checkpoint is there
@@ -1559,6 +1578,7 @@ def prepare_output(config: Config) -> Path | None:
         changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
         text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
         need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    gather_rows([None])  # everybody has looked before the first file appears
     if world()[0] == 0:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.tmp").write_text(json.dumps(settings, indent=1))
@@ -1593,9 +1613,14 @@ class StopRequest:
     """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
 
     def __init__(self):
-        self.signum = 0
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, self.handle)
+        self.signum, self.earlier = 0, {}
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
         """Signal handler."""
@@ -1625,6 +1650,14 @@ def start_processes(config: Config):
             torch.cuda.set_device(name)
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
     return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
 
 
 def check_context(config: Config, models: Models, rows: list[dict]) -> None:
@@ -1659,19 +1692,25 @@ def train(config: Config) -> int:
     started = time.perf_counter()
     device = start_processes(config)
     check_config(config, world()[1])
+    if config.precision != "fp32":
+        torch.set_float32_matmul_precision("high")  # TF32 for the float32 output layer: still finer than bf16
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
+        set_seed(config.seed)
     reward = load_reward(config)
     rows, held_out = load_rows(config, load_tokenizer(config))
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
     checkpoint = prepare_output(config)
     models = load_models(config, device, checkpoint)
     check_context(config, models, rows + held_out)
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
-    state = {"step": 0, "kl_coef": config.kl_coef, "bad": 0, "eval_before": None, "seconds": 0.0}
+    state = {"step": 0, "kl_coef": config.kl_coef, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
-    log, stop = RunLog(config, state["step"]), StopRequest()
+    log, stop = RunLog(config, state["step"] if checkpoint else -1), StopRequest()
 
     def save() -> None:
         seconds = state["seconds"] + time.perf_counter() - started
@@ -1711,8 +1750,9 @@ def train(config: Config) -> int:
 
             # logs, evaluation, checkpoint
             state["step"] = step = step + 1
-            if held_out and config.eval_every and step % config.eval_every == 0 and step < config.steps:
-                metrics |= held_out_evaluation(step)["metrics"]
+            if held_out and (step == config.steps or (config.eval_every and step % config.eval_every == 0)):
+                state["eval_after"] = held_out_evaluation(step)
+                metrics |= state["eval_after"]["metrics"]
             log.metrics(step, metrics)
             if config.sample_every and step % config.sample_every == 0:
                 log.samples(step, "train", samples)
@@ -1726,21 +1766,20 @@ def train(config: Config) -> int:
                 say(f"stopped by signal {signum} after step {step}; go on with --resume")
                 return 128 + signum
         summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-        if held_out:
-            after = held_out_evaluation(config.steps)
-            log.metrics(config.steps, after["metrics"])
-            for name, result in (("before", state["eval_before"]), ("after", after)):
-                summary |= {f"accuracy_{name}": result["metrics"]["eval/accuracy"], f"eval_{name}": result}
+        for name in ("before", "after"):
+            if state[f"eval_{name}"]:
+                summary |= {f"accuracy_{name}": state[f"eval_{name}"]["metrics"]["eval/accuracy"]}
+                summary |= {f"eval_{name}": state[f"eval_{name}"]}
         log.plot()
         export(config, models, Path(config.output_dir) / "final")
         summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
-        report(config, summary)
     except RewardError:
-        if state["step"]:
-            save()  # sampling and scoring change no weights, so this is the state after the last whole step
+        save()  # sampling and scoring change no weights, so this is the state after the last whole step
         raise
     finally:
         log.close()
+        stop.restore()
+    report(config, summary)
     return 0
 
 
@@ -1816,11 +1855,13 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         return train(config)
     except UserError as error:
-        say(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
     except KeyboardInterrupt:
         say("stopped at once; the newest checkpoint is intact, go on with --resume")
         return 130
+    finally:
+        leave_processes()
 
 
 if __name__ == "__main__":

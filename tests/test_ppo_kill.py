@@ -1,0 +1,68 @@
+"""kill -9 at ten random moments, each followed by --resume, changes nothing in the outcome."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = ["--steps", "30", "--batch_size", "16", "--max_new_tokens", "16", "--save_every", "1", "--eval_every", "7"]
+FLAGS += ["--kl_target", "0.5", "--lr_schedule", "cosine", "--warmup_steps", "3", "--plot_every", "0"]
+
+
+def start(out: Path, *flags: str) -> subprocess.Popen:
+    command = [sys.executable, str(ROOT / "scripts/ppo_train.py"), *FLAGS, "--output_dir", str(out), *flags]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def metrics(out: Path) -> list[dict]:
+    """Metric lines without wall-clock figures."""
+    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in row.items() if not k.startswith("time/") and "per_s" not in k} for row in rows]
+
+
+def test_ten_kills_and_resumes_equal_an_uninterrupted_run(tmp_path):
+    plain, killed, rng = tmp_path / "plain", tmp_path / "killed", random.Random(0)
+    reference = start(plain)
+    text = reference.communicate(timeout=300)[0]
+    assert reference.returncode == 0, text
+
+    kills = 0
+    while kills < 10:
+        run = start(killed, "--resume")
+        seen = len(list((killed / "checkpoints").glob("step-*"))) if killed.exists() else 0
+        deadline = time.time() + 60  # let it get under way, then strike at a random moment
+        while time.time() < deadline and run.poll() is None:
+            found = sorted((killed / "checkpoints").glob("step-*")) if killed.exists() else []
+            if len(found) > seen or (found and seen and found[-1].stat().st_mtime > time.time() - 1):
+                break
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 0.25))
+        if run.poll() is not None:  # the run got to its end before the tenth kill
+            assert run.returncode == 0, run.communicate()[0]
+            break
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        run.stdout.close()
+        kills += 1
+        for checkpoint in (killed / "checkpoints").glob("step-*"):  # every one that has a name can be read
+            torch.load(checkpoint / "optimizer.pt", weights_only=False)
+            load_file(checkpoint / "policy" / "model.safetensors")
+            json.loads((checkpoint / "state.json").read_text())
+    assert kills == 10
+
+    last = start(killed, "--resume")
+    text = last.communicate(timeout=300)[0]
+    assert last.returncode == 0, text
+    assert metrics(killed) == metrics(plain)
+    a, b = (load_file(out / "final" / "model.safetensors") for out in (plain, killed))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
