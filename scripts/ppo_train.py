@@ -2,7 +2,7 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
+#   "torch>=2.6", "transformers>=5.23,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
 """PPO with a critic for any Hugging Face causal language model and any Python reward function.
@@ -233,6 +233,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     flags = []
     for key, value in settings.items():
         need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
         for item in value if isinstance(value, list) else [value]:
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
@@ -319,7 +320,7 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
         with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
             z = logits if entropy_grad else logits.detach()
             entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
-        return logprobs, entropy if entropy_grad else entropy.detach()
+        return logprobs, entropy
 
     if len(hidden) <= chunk:
         return piece(hidden, targets)
@@ -626,9 +627,9 @@ class Reward:
         self.functions, self.weights = {}, {}
         for spec in specs:
             function, weight = load_function(spec)
-            name = base = getattr(function, "__name__", type(function).__name__)
-            while name in self.functions:
-                name = f"{base}_{len(self.functions) + 1}"
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
             self.functions[name], self.weights[name] = function, weight
 
     def check_columns(self, row: dict) -> None:
@@ -756,7 +757,10 @@ def autocast(config: Config, device):
 def load_tokenizer(config: Config):
     """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
+    from transformers.utils import logging
 
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
@@ -852,7 +856,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
             reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic.backbone)):
-            network.gradient_checkpointing_enable({"use_reentrant": False})
+            network.activation_checkpointing_enable({"use_reentrant": False})
             network.enable_input_require_grads()
     ends = unwrapped(policy).generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
@@ -910,14 +914,12 @@ def predicting_states(model, piece: dict):
 
 def token_logprobs(config: Config, model, hidden, piece: dict, entropy_grad: bool = False):
     """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
-    import torch
-
     mask = piece["response_mask"].bool()
     chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
     flat = logprobs_and_entropy(
         lambda h: lm_logits(model, h), hidden[mask], piece["input_ids"][mask], config.temperature, chunk, entropy_grad
     )
-    return tuple(torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, x) for x in flat)
+    return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
 
 
 def token_values(critic, hidden):
@@ -1346,7 +1348,7 @@ def reward_means(samples: list[dict]) -> dict[str, float]:
     means = {}
     for name in samples[0]["rewards"]:
         values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        means[name] = sum(values) / len(values) if values else 0.0
+        means |= {name: sum(values) / len(values)} if values else {}
     return means
 
 
@@ -1674,7 +1676,8 @@ def check_context(config: Config, models: Models, rows: list[dict]) -> None:
 def load_rows(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
     """Training and held-out prompts."""
     rows = load_prompts(config, tokenizer, config.data)
-    held_out = config.eval_data or (EMBEDDED_EVAL if config.data == EMBEDDED_DATA else "")
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
     return rows, load_prompts(config, tokenizer, held_out) if held_out else []
 
 
