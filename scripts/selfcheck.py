@@ -107,7 +107,6 @@ SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens per completion
 PROBES = 4  # fixed sequences for log-probs and gradients
 PROBE_TOKENS = 64  # tokens of their prompts
-MOVED = 0.2  # nats per token by which the noise moves the policy at least
 
 # mean difference of log-probs in nats (ten times as much for a single token), relative difference of gradients
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (0.1, 0.15), "fp16": (0.02, 0.05)}
@@ -151,8 +150,7 @@ def prepare(trainer, config) -> Subject:
         models.reference = None
     engine = getattr(trainer, "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine")(few, models)
     drawn = trainer.batch_rows(rows, dataclasses.replace(few, batch_size=8 * SAMPLED), 0)
-    shorter = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED]
-    picked = shorter[:: 4]
+    picked = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
     subject = Subject(trainer, few, models, with_reference, engine, reward, picked, make_probes(picked))
     subject.config = dataclasses.replace(few, batch_size=len(subject.probes))
     subject.initial = own_logprobs(subject)
@@ -181,7 +179,7 @@ def move(s: Subject) -> None:
     """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
     import torch
 
-    scale = 0.01
+    scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
     for attempt in range(8):
         generator = torch.Generator(s.models.device).manual_seed(attempt)
         with torch.no_grad():
@@ -190,7 +188,7 @@ def move(s: Subject) -> None:
                 noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
                 p.add_(noise, alpha=scale * size)
         s.moved = (own_logprobs(s) - s.initial).abs().mean().item()
-        if s.moved >= MOVED:
+        if s.moved >= enough:
             break
         scale *= 2
     s.engine.sync()
@@ -285,9 +283,10 @@ def experience(s: Subject, models=None, **settings) -> dict:
 
 
 def settled(s: Subject) -> dict:
-    """The trainer's batch with old log-probs of the current policy and no graph, so one fault shows in one check."""
+    """The trainer's batch without a graph and with current log-probs throughout: one fault shows in one check."""
     batch = {name: x.detach() for name, x in experience(s).items()}
-    return batch | {"old_logprobs": trainer_logprobs(s, s.probes)[0]}
+    current = trainer_logprobs(s, s.probes)[0]
+    return batch | {name: current for name in ("old_logprobs", "ref_logprobs") if name in batch}
 
 
 def new_scaler(s: Subject):
@@ -332,17 +331,17 @@ def take_gradients(s: Subject, scale: float) -> list:
     return vectors
 
 
-class Seen(Exception):
+class Seen(BaseException):
     """Ends an update once its first loss has been seen."""
 
 
 @contextlib.contextmanager
 def watching(trainer, stop: bool = False):
-    """Yield a list that gets the arguments of every policy_loss call; `stop` raises Seen at the first."""
+    """Yield a list that gets (logprobs, old_logprobs, advantages) of every policy_loss call; `stop` ends the first."""
     original, calls = trainer.policy_loss, []
 
     def watched(*args, **kwargs):
-        calls.append(inspect.signature(original).bind(*args, **kwargs).arguments)
+        calls.append(tuple(inspect.signature(original).bind(*args, **kwargs).arguments.values())[:3])
         if stop:
             raise Seen
         return original(*args, **kwargs)
@@ -365,7 +364,12 @@ def agree(a, b, limit: float) -> tuple[bool, str]:
 def relative(gradients: list, expected: list) -> float:
     """The largest relative difference |a - b| / |b| over the networks."""
     pairs = zip(gradients, expected, strict=True)
-    return max(((a - b).norm() / b.norm().clamp(min=1e-12)).item() for a, b in pairs)
+    return largest(((a - b).norm() / b.norm().clamp(min=1e-12)).item() for a, b in pairs)
+
+
+def largest(values) -> float:
+    """The maximum, where one that is not a number counts as infinite."""
+    return max(math.inf if math.isnan(value) else value for value in values)
 
 
 # ------------------------------------------------------------------------------------------------ checks
@@ -393,28 +397,24 @@ ANSWER = "Yes"  # text of the assistant turns rendered here
 )
 def special_tokens(s: Subject):
     """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most."""
-    tokenizer, models = s.models.tokenizer, s.models
-    rows = models.policy.get_input_embeddings().weight.shape[0]
-    ids = [i for row in s.rows for i in row["prompt_ids"]]
-    bos = tokenizer.bos_token_id
-    closing = turn_end(tokenizer)
+    tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
+    eos, bos, closing = tokenizer.eos_token_id, tokenizer.bos_token_id, turn_end(tokenizer)
+    rows = s.models.policy.get_input_embeddings().weight.shape[0]
+    prompts = [list(row["prompt_ids"]) for row in s.rows]
     faults = {
-        "no end token": not models.eos_ids,
-        f"the tokenizer's end token {tokenizer.eos_token_id} is not one of them": tokenizer.eos_token_id is not None
-        and tokenizer.eos_token_id not in models.eos_ids,
-        f"end tokens outside the embedding's {rows} rows": not all(0 <= i < rows for i in models.eos_ids),
-        f"pad outside the embedding's {rows} rows": not 0 <= models.pad_id < rows,
-        f"the tokenizer has {len(tokenizer)} tokens, the embedding {rows}": len(tokenizer) > rows,
-        f"prompt tokens up to {max(ids)}, but {rows} in the embedding": max(ids) >= rows,
-        "prompts begin with two BOS tokens": bos is not None
-        and any(list(row["prompt_ids"][:2]) == [bos, bos] for row in s.rows),
-        f"the template ends a turn with {tokenizer.convert_ids_to_tokens(closing)}, no end token": closing
-        and not set(closing) & set(models.eos_ids),
+        "no end token": not ends,
+        f"the tokenizer's end token {eos} is not among them": eos is not None and eos not in ends,
+        "an end token has no embedding": not all(0 <= i < rows for i in ends),
+        f"pad {pad} has no embedding": not 0 <= pad < rows,
+        "tokens without an embedding": len(tokenizer) > rows,
+        "prompt tokens without an embedding": max(map(max, prompts)) >= rows,
+        "prompts begin with two BOS tokens": bos is not None and any(ids[:2] == [bos, bos] for ids in prompts),
+        f"the template ends a turn with {closing}, no end token": closing and not set(closing) & set(ends),
     }
-    names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in models.eos_ids)
-    found = "; ".join(text for text, wrong in faults.items() if wrong)
-    pad = f"pad {models.pad_id}{' (also an end token, which is fine)' if models.pad_id in models.eos_ids else ''}"
-    return not found, f"end {names or 'none'}; {pad}; {len(tokenizer)} of {rows} ids used{found and ': ' + found}"
+    names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
+    text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
+    found = [fault for fault, wrong in faults.items() if wrong]
+    return not found, "; ".join([text, *found])
 
 
 def turn_end(tokenizer) -> list[int]:
@@ -512,7 +512,7 @@ def reference_is_initial(s: Subject):
 def first_update_ratio(s: Subject):
     """At the first optimizer step of an update the old policy is the current one, not the reference."""
     variants = [s.with_reference] if s.models.reference is not None else [s.with_reference, s.models]
-    peak = 0.0
+    peaks = []
     for models in variants:
         config = dataclasses.replace(s.config, kl_coef=s.config.kl_coef or 0.05)
         batch = {name: x.detach() for name, x in experience(s, models).items()}
@@ -522,7 +522,9 @@ def first_update_ratio(s: Subject):
         rest(s)
         if not calls:
             return False, "update() never called policy_loss()"
-        peak = max(peak, (calls[0]["logprobs"] - calls[0]["old_logprobs"]).abs().max().item())
+        logprobs, old_logprobs, _ = calls[0]
+        peaks.append((logprobs - old_logprobs).abs().max().item())
+    peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
     return peak <= s.limits[0] / 10, text
 
@@ -532,7 +534,7 @@ def sampler_agreement(s: Subject):
     """Log-probs as the sampler saw them are the trainer's."""
     samples = sampled(s)
     logprobs, _, batch = trainer_logprobs(s, samples)
-    seen = sum((list(sample["rollout_logprobs"]) for sample in samples), [])
+    seen = [x for sample in samples for x in sample["rollout_logprobs"]]
     ours = at_responses(logprobs, batch, samples)
     passed, text = agree(ours.new_tensor(seen), ours, s.limits[0])
     return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(seen)} tokens"
@@ -557,26 +559,28 @@ def padding(s: Subject):
         real = mask.nonzero().squeeze(-1)
         if real[-1] - real[0] + 1 != len(real):
             return False, "pads stand between a prompt and its response"
-    alone = torch.cat([at_responses(*pick(s, [probe])) for probe in s.probes])
-    fill = {"input_ids": s.models.pad_id}
-    wide = {name: torch.nn.functional.pad(x, (5, 3), value=fill.get(name, 0)) for name, x in batch.items()}
-    stretched = {name: x.detach() for name, x in experience(s, micro_batch_tokens=1).items()}
-    by_rows = {"rows made one by one": at_responses(stretched["old_logprobs"], stretched, s.probes)}
-    together = at_responses(experience(s)["old_logprobs"].detach(), stretched, s.probes)
-    cases = {"in a batch": at_responses(*pick(s, s.probes)), "with more pads": at_responses(*pick(s, s.probes, wide))}
-    results = [(name, *agree(x, alone, s.limits[0])) for name, x in cases.items()]
-    results += [(name, *agree(x, together, s.limits[0])) for name, x in by_rows.items()]
-    bad = [f"{name} {text}" for name, passed, text in results if not passed]
+    names, fill = ("input_ids", "attention_mask", "response_mask"), {"input_ids": s.models.pad_id}
+    wide = {name: torch.nn.functional.pad(batch[name], (5, 3), value=fill.get(name, 0)) for name in names}
+    alone = torch.cat([response_logprobs(s, [probe]) for probe in s.probes])
+    by_row, at_once = (experience(s, micro_batch_tokens=n) for n in (1, 2**30))  # these trim their padding
+    by_row, at_once = (at_responses(x["old_logprobs"].detach(), x, s.probes) for x in (by_row, at_once))
+    results = {
+        "in a batch": agree(response_logprobs(s, s.probes), alone, s.limits[0]),
+        "with more pads": agree(response_logprobs(s, s.probes, wide), alone, s.limits[0]),
+        "in micro-batches": agree(by_row, at_once, s.limits[0]),
+    }
+    bad = [f"{name} log-probs are {text}" for name, (passed, text) in results.items() if not passed]
     differing = greedy_differences(s)
     if differing:
         bad.append(f"{differing} of {PROBES} greedy completions change in a batch")
-    return not bad, "; ".join(bad) or f"log-probs {results[1][2]}; greedy completions the same alone and in a batch"
+    text = f"log-probs {results['with more pads'][1]}; greedy completions the same alone and in a batch"
+    return not bad, "; ".join(bad) or text
 
 
-def pick(s: Subject, samples: list[dict], batch: dict | None = None):
-    """Arguments of at_responses for the trainer's log-probs."""
+def response_logprobs(s: Subject, samples: list[dict], batch: dict | None = None):
+    """The trainer's log-probs of the response tokens, [tokens]."""
     logprobs, _, batch = trainer_logprobs(s, samples, batch=batch)
-    return logprobs, batch, samples
+    return at_responses(logprobs, batch, samples)
 
 
 def greedy_differences(s: Subject) -> int:
@@ -602,7 +606,7 @@ def accumulation(s: Subject):
     batch = settled(s)
     whole = trainer_gradients(s, batch, micro_batch_tokens=2**30)
     two_rows = 2 * batch["input_ids"].shape[1]
-    worst = max(relative(trainer_gradients(s, batch, micro_batch_tokens=n), whole) for n in (1, two_rows))
+    worst = largest(relative(trainer_gradients(s, batch, micro_batch_tokens=n), whole) for n in (1, two_rows))
     return worst <= s.limits[1], f"1, 2 and {len(s.probes)} rows per micro-batch: gradients {worst:.1e} apart"
 
 
@@ -612,18 +616,17 @@ def chunking(s: Subject):
     if not hasattr(s.config, "logits_chunk"):
         return None, "the trainer has no logits_chunk"
     vocabulary = s.models.policy.get_input_embeddings().weight.shape[0]
-    batch, many, sizes = settled(s), 2**40, (1, 5 * vocabulary)
+    batch, many = settled(s), 2**40
     whole = trainer_logprobs(s, s.probes, dataclasses.replace(s.config, logits_chunk=many))
     gradients = trainer_gradients(s, batch, logits_chunk=many, entropy_coef=0.01)
-    passed, worst, text = True, 0.0, ""
-    for size in sizes:
+    passed, gaps, text = True, [], ""
+    for size in (1, 5 * vocabulary):
         parts = trainer_logprobs(s, s.probes, dataclasses.replace(s.config, logits_chunk=size))
         for a, b in zip(parts[:2], whole[:2], strict=True):
             close, text = agree(at_responses(a, batch, s.probes), at_responses(b, batch, s.probes), s.limits[0])
             passed = passed and close
-        again = trainer_gradients(s, batch, logits_chunk=size, entropy_coef=0.01)
-        worst = max(worst, relative(again, gradients))
-    return passed and worst <= s.limits[1], f"log-probs and entropy {text}; gradients {worst:.1e} apart"
+        gaps.append(relative(trainer_gradients(s, batch, logits_chunk=size, entropy_coef=0.01), gradients))
+    return passed and largest(gaps) <= s.limits[1], f"entropy {text}; gradients {largest(gaps):.1e} apart"
 
 
 @check("compute the experience under torch.no_grad() and give the policy loss advantages that are constants")
@@ -633,7 +636,9 @@ def advantages_detached(s: Subject):
     batch = settled(s)
     with watching(s.trainer) as calls:
         gradients = trainer_gradients(s, batch, vf_coef=0.0)[:1]
-    graphs |= {name for call in calls for name in ("old_logprobs", "advantages") if call[name].requires_grad}
+    for _, old, advantages in calls:
+        given = {"old_logprobs given to policy_loss": old, "advantages given to policy_loss": advantages}
+        graphs |= {name for name, x in given.items() if x.requires_grad}
     if graphs:
         return False, f"gradients flow through {', '.join(sorted(graphs))}"
     expected = own_policy_gradients(s, batch)
@@ -666,9 +671,9 @@ def run_checks(s: Subject) -> list[dict]:
         except Exception as error:
             rest(s)
             passed, text = False, f"{type(error).__name__}: {error}"
-        status = "n/a" if passed is None else "pass" if passed else "FAIL"
-        measured = " ".join(text.split())[:400]
-        results.append({"name": name, "status": status, "measured": measured, "try": "" if passed is not False else advice})
+        status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
+        row = {"name": name, "status": status, "measured": " ".join(text.split())[:400]}
+        results.append(row | {"try": advice if status == "FAIL" else ""})
     return results
 
 

@@ -1,0 +1,96 @@
+"""What the tests share: `from conftest import ROOT, TINY_LM, load_script, run_script`."""
+
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "scripts"
+ASSETS = ROOT / "assets"
+TINY_LM = ASSETS / "tiny_lm"
+TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"
+EVAL_DATA = ASSETS / "data" / "arithmetic_eval.jsonl"
+
+# one thread each, as tests run side by side; no network
+QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "Agg"}
+os.environ.update(QUIET)
+
+
+def load_module(path: Path, name: str):
+    """Load a Python file as a module; it stands in sys.modules before it runs, as dataclasses need."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def load_script(name: str):
+    """Load scripts/NAME.py by path, once per test process."""
+    return load_module(SCRIPTS / f"{name}.py", f"script_{name}")
+
+
+def script_command(name: str, *flags) -> list[str]:
+    """The command line of scripts/NAME.py."""
+    return [sys.executable, str(SCRIPTS / f"{name}.py"), *map(str, flags)]
+
+
+def script_env(env: dict | None = None) -> dict:
+    """The environment of a script's process."""
+    return {**os.environ, **QUIET, **(env or {})}
+
+
+def run_script(name: str, *flags, cwd=None, env=None, timeout=120) -> subprocess.CompletedProcess:
+    """Run scripts/NAME.py through its real command line; output is captured as text."""
+    return subprocess.run(
+        script_command(name, *flags), cwd=cwd, env=script_env(env), timeout=timeout, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="session")
+def ppo():
+    """scripts/ppo_train.py as a module."""
+    return load_script("ppo_train")
+
+
+SHAPE = {
+    **{"vocab_size": 262, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.2, "attention_dropout": 0.1},
+    **{"bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0},
+}
+SLIDING = {"sliding_window": 6}
+FAMILIES = {
+    "llama": ("LlamaConfig", {}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {"head_dim": 8}),
+    "mistral": ("MistralConfig", {"head_dim": 8, **SLIDING}),
+    "gemma3": ("Gemma3TextConfig", {"head_dim": 8, **SLIDING, "layer_types": ["sliding_attention", "full_attention"]}),
+    "gemma2": ("Gemma2Config", {"head_dim": 8, **SLIDING, "final_logit_softcapping": 2.0}),
+    "phi3": ("Phi3Config", {"resid_pdrop": 0.1}),
+    "gpt2": ("GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}),
+    "gpt_neox": ("GPTNeoXConfig", {"hidden_dropout": 0.1}),
+    "olmo2": ("Olmo2Config", {}),
+}
+
+
+def save_random_model(family: str, folder: Path, seed: int = 0, chat_template: bool = True, pad: bool = True) -> str:
+    """Save a tiny random model of a family, with the embedded tokenizer; dropout is on in its configuration."""
+    import torch
+    import transformers
+
+    config_class, extra = FAMILIES[family]
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, config_class)(**{**SHAPE, **extra}))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_LM)
+    if not chat_template:
+        tokenizer.chat_template = None
+    if not pad:
+        tokenizer.pad_token = model.config.pad_token_id = model.generation_config.pad_token_id = None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
