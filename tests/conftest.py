@@ -79,13 +79,17 @@ FAMILIES = {
 
 
 def save_random_model(family: str, folder: Path, seed: int = 0, chat_template: bool = True, pad: bool = True) -> str:
-    """Save a tiny random model of a family, with the embedded tokenizer; dropout is on in its configuration."""
+    """Save a tiny random model of a family, with the embedded tokenizer; dropout is on in its configuration.
+
+    One token in seven ends its text, so that the completions of a batch end at different times.
+    """
     import torch
     import transformers
 
     config_class, extra = FAMILIES[family]
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, config_class)(**{**SHAPE, **extra}))
+    model.generation_config.eos_token_id = [2, *range(200, 238)]
     tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_LM)
     if not chat_template:
         tokenizer.chat_template = None

@@ -1,0 +1,27 @@
+# Two commands: `make demo` and `make test`. Both make .venv first, and again only when requirements.txt changes.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check setup
+SEED ?= 0
+JOBS ?= 2
+RUN := .venv/bin/python
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-6s %s\n", $$1, $$2 }'
+	@echo
+	@echo '  SEED=0  seed of the demo          ARGS="--steps 20"  further flags of ppo_train.py or pytest'
+	@echo '  JOBS=2  tests side by side        PYTHON=python3.12  what .venv is made with (3.11 to 3.13)'
+
+demo: setup  ## train the embedded model with PPO into runs/demo; prints accuracy before and after
+	@rm -rf runs/demo
+	$(RUN) scripts/ppo_train.py --output_dir runs/demo --seed $(SEED) $(ARGS)
+
+test: setup  ## run the tests; what is skipped is listed with its reason
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+check: setup  ## lint, size budgets, copies of one function identical in all scripts
+	$(RUN) -m ruff check .
+	$(RUN) tools/budget.py
+	$(RUN) tools/sync.py --check
+
+setup:  ## make or update .venv (the others do this by themselves)
+	@PYTHON='$(PYTHON)' sh tools/venv.sh

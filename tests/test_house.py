@@ -1,0 +1,285 @@
+"""The rules of the house hold: standalone scripts, one name one body, budgets, quick --help, clean data, pins."""
+
+import ast
+import importlib.metadata
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, script_env
+from packaging.requirements import Requirement
+
+sync = load_module(ROOT / "tools" / "sync.py", "script_sync")
+budget = load_module(ROOT / "tools" / "budget.py", "script_budget")
+
+STANDALONE = sync.standalone_scripts(ROOT)
+COMMANDS = sorted((ROOT / "scripts").glob("*.py"))
+SKIPPED_FOLDERS = re.compile(r"\.(?!ci$|github$|claude-plugin$)|(runs|wandb|__pycache__)$")
+
+
+def relative(path) -> str:
+    """A readable test id."""
+    return str(path.relative_to(ROOT))
+
+
+def files(*suffixes: str) -> list:
+    """Files of the project with one of these suffixes, without environments, caches and runs."""
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        is_ours = [not SKIPPED_FOLDERS.match(f) and not os.path.exists(f"{folder}/{f}/pyvenv.cfg") for f in folders]
+        folders[:] = sorted(itertools.compress(folders, is_ours))
+        found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(suffixes)]
+    return found
+
+
+def text_of(path) -> str:
+    """The text of a file."""
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+REQUIREMENTS = [line for line in text_of(ROOT / "requirements.txt").splitlines() if not line.startswith("#")]
+PINS = dict(line.split()[0].split("==") for line in REQUIREMENTS)
+
+
+# ------------------------------------------------------------------------------------------------ one name, one body
+
+
+def test_one_name_has_one_body():
+    wrong = sync.differing(ROOT)
+    assert not wrong, f"copy the right one with `python tools/sync.py NAME --from FILE`: {wrong}"
+
+
+@pytest.fixture
+def two_scripts(tmp_path):
+    """A tree of two scripts whose `f` differs only in the comment above it, and whose `main` differs."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "examples").mkdir()
+    one, two = tmp_path / "scripts" / "one.py", tmp_path / "examples" / "two.py"
+    # a form feed ends no line for Python's parser, though it does for str.splitlines
+    one.write_text("A = '\f'\n\n\n# why\n@cache\ndef f():\n    return 1\n\n\ndef main():\n    f()\n")
+    two.write_text("import os\n\n\n# another why\n@cache\ndef f():\n    return 1\n\n\ndef main():\n    pass\n")
+    return tmp_path, one, two
+
+
+def test_sync_sees_a_comment_that_differs(two_scripts):
+    root, _, _ = two_scripts
+    assert sync.differing(root) == {"f": ["examples/two.py", "scripts/one.py"]}
+
+
+def test_sync_copies_comment_decorator_and_body_and_nothing_else(two_scripts):
+    root, one, two = two_scripts
+    before = one.read_text()
+    assert sync.copy_to_others(root, "f", one) == [two]
+    assert two.read_text() == "import os\n\n\n# why\n@cache\ndef f():\n    return 1\n\n\ndef main():\n    pass\n"
+    assert one.read_text() == before and sync.differing(root) == {}
+    assert sync.copy_to_others(root, "f", one) == []
+    with pytest.raises(KeyError):
+        sync.copy_to_others(root, "g", one)
+
+
+# ------------------------------------------------------------------------------------------------ size
+
+COUNTED = '''#!/usr/bin/env python3
+"""Docstring
+of three
+lines."""
+
+import os  # code with a comment
+
+# a comment
+
+
+@decorator
+def outer(x):
+    """Docstring."""
+    text = """a string
+    of two lines"""
+    for a in x:
+        if a:
+            pass
+        elif text:
+            with x:
+                pass
+
+    def inner():
+        while x:
+            pass
+
+    return inner
+'''
+
+
+def test_budget_counts_code_only():
+    # import · @decorator · def · text (2) · for · if · pass · elif · with · pass · def · while · pass · return
+    assert len(budget.code_lines(COUNTED)) == 15
+
+
+def test_budget_measures_functions_and_nesting(tmp_path):
+    path = tmp_path / "counted.py"
+    path.write_text(COUNTED)
+    total, sizes = budget.measure(path)
+    # for > elif > with is 3 deep; the function inside starts again
+    assert (total, sizes) == (15, {"outer": (13, 3), "outer.inner": (3, 1)})
+    too_long = {"f": (61, 5)}
+    assert len(budget.excesses("scripts/x.py", 701, too_long)) == 3
+    assert budget.excesses("scripts/x.py", 700, {"f": (60, 4)}) == []
+
+
+@pytest.mark.parametrize("path", budget.budgeted_files(ROOT), ids=relative)
+def test_size_is_within_budget(path):
+    assert budget.excesses(relative(path), *budget.measure(path)) == []
+
+
+# ------------------------------------------------------------------------------------------------ standalone scripts
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=relative)
+def test_help_answers_in_half_a_second_of_cpu_without_torch(path, tmp_path):
+    seconds = []
+    for _ in range(3):
+        with open(tmp_path / "err", "w") as err, open(tmp_path / "out", "w") as out:
+            command = [sys.executable, "-X", "importtime", str(path), "--help"]
+            process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=script_env())
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        seconds.append(usage.ru_utime + usage.ru_stime)
+    imported = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in text_of(tmp_path / "err").splitlines()}
+    assert imported & {"torch", "transformers", "trl", "datasets", "numpy", "matplotlib", "wandb"} == set()
+    assert "usage:" in text_of(tmp_path / "out")
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("path", STANDALONE, ids=relative)
+def test_script_imports_no_sibling(path):
+    siblings = {other.stem for other in STANDALONE} | {"scripts", "examples", "templates", "tools", "assets"}
+    for node in ast.walk(ast.parse(text_of(path))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import"
+            assert node.module.split(".")[0] not in siblings, f"line {node.lineno}"
+        if isinstance(node, ast.Import):
+            assert not {alias.name.split(".")[0] for alias in node.names} & siblings, f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", STANDALONE, ids=relative)
+def test_nothing_runs_at_import(path, tmp_path):
+    code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='copied'); print(*sys.modules)"
+    command = [sys.executable, "-B", "-c", code, str(path), "--no_such_flag"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=script_env(), timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "" and done.stdout.count("\n") == 1 and list(tmp_path.iterdir()) == []
+    assert "torch" not in done.stdout.split()
+
+
+def pep723(source: str) -> dict:
+    """The inline metadata of a script, as PEP 723 reads it."""
+    block = re.search(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$", source)
+    lines = block["content"].splitlines() if block else []
+    return tomllib.loads("\n".join(line[2:] for line in lines))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=relative)
+def test_script_declares_its_dependencies(path):
+    metadata = pep723(text_of(path))
+    assert metadata["requires-python"]
+    declared = {r.name: r for r in map(Requirement, metadata.get("dependencies", []))}
+    for name, requirement in declared.items():
+        assert requirement.specifier.contains(PINS[name]), f"{requirement} excludes the tested {PINS[name]}"
+    imported = set()
+    for node in ast.walk(ast.parse(text_of(path))):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            imported |= {name.split(".")[0] for name in names}
+    optional = {"wandb", "trackio", "vllm"}  # each asked for by a flag, with a message where it is missing
+    needed = imported - set(sys.stdlib_module_names) - optional
+    assert {"pyyaml" if name == "yaml" else name for name in needed} <= set(declared)
+
+
+# ------------------------------------------------------------------------------------------------ model and data
+
+
+def rows_of(path) -> list[dict]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in text_of(path).split("\n") if line]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "assets" / "data").glob("*.jsonl")), ids=relative)
+def test_data_file_holds_prompts(path):
+    for row in rows_of(path):
+        assert row["prompt"] and all({"role", "content"} <= set(message) for message in row["prompt"])
+        assert isinstance(row["answer"], str) and row["answer"]
+
+
+def test_embedded_data_is_large_enough_right_and_disjoint():
+    train, held_out = rows_of(TRAIN_DATA), rows_of(EVAL_DATA)
+    assert len(train) >= 2000 and len(held_out) >= 200
+    prompts = [{json.dumps(row["prompt"]) for row in rows} for rows in (train, held_out)]
+    assert [len(p) for p in prompts] == [len(train), len(held_out)] and not prompts[0] & prompts[1]
+    for row in train + held_out:
+        a, b = re.fullmatch(r"(\d+)\+(\d+)=", row["prompt"][-1]["content"]).groups()
+        assert row["answer"] == str(int(a) + int(b))
+
+
+def test_embedded_model_is_small_and_saved_as_safetensors():
+    assert sum(path.stat().st_size for path in TINY_LM.iterdir()) <= 2_000_000
+    assert (TINY_LM / "model.safetensors").exists() and not list(TINY_LM.glob("*.bin"))
+    assert json.loads(text_of(TINY_LM / "config.json"))["model_type"] in ("llama", "qwen3")
+
+
+def test_embedded_tokenizer_pads_and_templates():
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    assert tokenizer.is_fast and tokenizer.pad_token_id not in (None, tokenizer.eos_token_id)
+    text = "1+1=2, “ß” 漢\n"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
+    turns = [{"role": role, "content": f"the {role}"} for role in ("system", "user", "assistant")]
+    whole = tokenizer.apply_chat_template(turns, tokenize=False)
+    assert all(turn["content"] in whole for turn in turns) and whole.endswith(tokenizer.eos_token)
+    start = tokenizer.apply_chat_template(turns[:2], tokenize=False, add_generation_prompt=True)
+    assert whole.startswith(start) and start != tokenizer.apply_chat_template(turns[:2], tokenize=False)
+
+
+# ------------------------------------------------------------------------------------------------ the repository
+
+
+@pytest.mark.parametrize("line", REQUIREMENTS, ids=lambda line: line.split("=")[0])
+def test_requirement_is_pinned_explained_and_installed(line):
+    assert re.fullmatch(r"[\w-]+==[\w.]+  # \S.+", line), "expected `name==version  # what it is for`"
+    name, version = re.match(r"([\w-]+)==(\S+)", line).groups()
+    assert importlib.metadata.version(name).split("+")[0] == version
+
+
+def test_torch_is_the_first_requirement():
+    assert REQUIREMENTS[0].startswith("torch==")
+
+
+def test_no_file_names_a_path_of_one_machine():
+    machine = re.compile(r"(?<![\w.])/(?:home|Users|root|work|mnt)/[\w.-]")
+    found = [
+        f"{os.path.relpath(path, ROOT)}:{number}"
+        for path in files(".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".json", ".jsonl", ".sh", "Makefile", "run")
+        for number, line in enumerate(text_of(path).split("\n"), start=1)
+        if machine.search(line)
+    ]
+    assert found == []
+
+
+def test_shell_files_parse_and_continuous_integration_runs():
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    for shell, path in (("bash", ".ci/run"), ("sh", "tools/venv.sh")):
+        assert subprocess.run([shell, "-n", str(ROOT / path)], capture_output=True).returncode == 0
+
+
+def test_make_lists_its_targets():
+    if not shutil.which("make"):
+        pytest.skip("make is not installed")
+    shown = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True).stdout
+    assert all(f"make {target} " in shown for target in ("demo", "test", "check", "setup", "help"))

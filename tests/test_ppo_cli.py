@@ -1,0 +1,902 @@
+"""The PPO trainer through its command line: what a run leaves, resuming, processes, rewards, data, and bad input."""
+
+import contextlib
+import csv
+import json
+import math
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, run_script, save_random_model, script_env
+from safetensors.torch import load_file
+
+SIZES = ["--batch_size=8", "--max_new_tokens=8", "--plot_every=0", "--save_every=0", "--eval_every=0"]
+
+REWARDS = '''
+import random
+
+import numpy as np
+
+calls = 0
+
+
+def text_of(completion):
+    return completion if isinstance(completion, str) else completion[0]["content"]
+
+
+def length(prompts, completions, **kwargs):
+    return [-len(text_of(c)) / 10 for c in completions]
+
+
+def digits(prompts, completions, answer):
+    return [sum(ch.isdigit() for ch in text_of(c)) if a else None for c, a in zip(completions, answer, strict=True)]
+
+
+def noisy(prompts, completions, **kwargs):
+    """Draws from the global generators, and signals its own process at a given call."""
+    global calls
+    calls += 1
+    if os.environ.get("SIGNAL_AT") == str(calls):
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+    return [random.random() + np.random.random() - len(text_of(c)) / 10 for c in completions]
+'''
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A folder with 40 training rows, 8 held-out rows and some reward functions."""
+    folder = tmp_path_factory.mktemp("small")
+    for name, source, count in (("train", TRAIN_DATA, 40), ("eval", EVAL_DATA, 8)):
+        lines = source.read_text().splitlines(keepends=True)[:count]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    (folder / "rewards.py").write_text(REWARDS)
+    return folder
+
+
+@pytest.fixture
+def data(small):
+    return [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}"]
+
+
+@pytest.fixture
+def ours(ppo, capsys):
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+
+    def run(*flags):
+        try:
+            code = ppo.main([*map(str, flags)])
+        except SystemExit as stop:  # argparse
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def metrics(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(folder: Path) -> list[dict]:
+    """Metrics without what the clock decides."""
+    return [
+        {k: v for k, v in line.items() if not k.startswith("time/") and "tokens_per_s" not in k}
+        for line in metrics(folder)
+    ]
+
+
+def weights(folder: Path) -> dict:
+    return load_file(folder / "final" / "model.safetensors")
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(p.name for p in (folder / "checkpoints").iterdir())
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def snapshot(folder: Path) -> dict:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+# ------------------------------------------------------------------------------------------------ a normal run
+
+
+@pytest.fixture(scope="module")
+def finished(small, tmp_path_factory):
+    """A finished run of the embedded task through the real command line."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", f"--output_dir={folder}"]
+    sizes = ["--steps=5", "--batch_size=8", "--max_new_tokens=20", "--save_every=2", "--eval_every=2"]
+    result = run_script("ppo_train", *files, *sizes, "--sample_every=2", "--plot_every=2", "--keep_checkpoints=2")
+    assert result.returncode == 0, result.stderr
+    return folder, result
+
+
+def test_metrics_of_every_step(finished):
+    folder, _ = finished
+    lines = metrics(folder)
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4, 5]
+    expected = {
+        *("reward/mean", "reward/std", "reward/correctness_reward", "reward/format_reward", "kl/ref", "kl/approx"),
+        *("policy/loss", "policy/clip_frac", "policy/entropy", "policy/ratio_max", "value/loss"),
+        *("value/explained_variance", "rollout/length_mean", "rollout/truncated_frac", "rollout/tokens_per_s"),
+        *("optim/lr", "optim/grad_norm", "time/rollout", "time/reward", "time/update"),
+    }
+    for line in lines[1:]:
+        assert expected <= set(line)
+    assert all(math.isfinite(v) for line in lines for v in line.values())
+    evaluated = [line["step"] for line in lines if "eval/accuracy" in line]
+    assert evaluated == [0, 2, 4, 5]
+
+
+def test_samples_show_prompt_completion_and_scores(finished):
+    entries = [json.loads(line) for line in (finished[0] / "samples.jsonl").read_text().splitlines()]
+    assert {(e["step"], e["kind"]) for e in entries} == {
+        *((0, "eval"), (2, "eval"), (4, "eval"), (5, "eval"), (2, "train"), (4, "train"))
+    }
+    for e in entries:
+        assert e["prompt"][0]["role"] == "user" and isinstance(e["completion"], str)
+        parts = e["rewards"]
+        assert e["score"] == pytest.approx(parts["correctness_reward"] + 0.2 * parts["format_reward"])
+
+
+def test_curves_are_a_picture(finished):
+    from PIL import Image
+
+    with Image.open(finished[0] / "curves.png") as picture:
+        picture.verify()
+        assert picture.format == "PNG" and picture.width > 600
+
+
+def test_summary_config_and_checkpoints(finished):
+    folder, _ = finished
+    summary = json.loads((folder / "summary.json").read_text())
+    lines = metrics(folder)
+    assert summary["steps"] == 5 and summary["seed"] == 0 and summary["seconds"] > 0
+    assert summary["accuracy_before"] == lines[0]["eval/accuracy"]
+    assert summary["accuracy_after"] == lines[-1]["eval/accuracy"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["batch_size"] == 8 and config["max_new_tokens"] == 20 and config["gae_lambda"] == 0.95
+    assert checkpoints(folder) == ["step-000004", "step-000005"]
+    for name in checkpoints(folder):
+        saved = json.loads((folder / "checkpoints" / name / "state.json").read_text())["config"]
+        assert saved == config
+
+
+def test_final_loads_with_transformers_and_differs_from_the_start(finished):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    final = finished[0] / "final"
+    model, start = (AutoModelForCausalLM.from_pretrained(path) for path in (final, TINY_LM))
+    assert model.dtype == start.dtype
+    assert AutoTokenizer.from_pretrained(final).chat_template == AutoTokenizer.from_pretrained(TINY_LM).chat_template
+    gap = max((a - b).abs().max() for a, b in zip(model.parameters(), start.parameters(), strict=True))
+    assert 1e-5 < gap < 0.1
+
+
+def test_diagnostics_go_to_stderr_and_the_outcome_to_stdout(finished):
+    _, result = finished
+    assert "held-out accuracy" in result.stdout and "curves" in result.stdout
+    assert "reward" in result.stderr and "tokens/s" in result.stderr, "the progress bar"
+    assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
+
+
+def test_bf16_keeps_fp32_weights(ours, data, tmp_path):
+    out = tmp_path / "run"
+    code, _, error = ours(*data, *SIZES, f"--output_dir={out}", "--steps=2", "--precision=bf16")
+    assert code == 0, error
+    assert {x.dtype for x in weights(out).values()} == {torch.float32}, (
+        "final/ keeps the dtype of the model it came from"
+    )
+    assert metrics(out)[-1]["rollout/logprob_gap_max"] < 0.5
+
+
+def test_final_is_written_in_the_dtype_that_the_model_came_in(ours, data, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.bfloat16).save_pretrained(tmp_path / "model")
+    for file in TINY_LM.glob("*token*"):
+        (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "model" / "chat_template.jinja").write_bytes((TINY_LM / "chat_template.jinja").read_bytes())
+    out = tmp_path / "run"
+    code, _, error = ours(*data, *SIZES, f"--model={tmp_path / 'model'}", f"--output_dir={out}", "--steps=1")
+    assert code == 0, error
+    assert {x.dtype for x in weights(out).values()} == {torch.bfloat16}
+    saved = load_file(out / "checkpoints" / "step-000001" / "policy" / "model.safetensors")
+    assert {x.dtype for x in saved.values()} == {torch.float32}, "checkpoints keep the fp32 weights"
+
+
+def test_trackers(small, data, tmp_path):
+    """Tensorboard and wandb (offline) leave their files; the numbers are those of metrics.jsonl."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = tmp_path / "run"
+    result = run_script(
+        *("ppo_train", *data, *SIZES, f"--output_dir={out}", "--steps=2"),
+        *("--report_to=tensorboard", "--report_to=wandb"),
+        env={"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)},
+    )
+    assert result.returncode == 0, result.stderr
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    rewards = [(e.step, e.value) for e in events.Scalars("reward/mean")]
+    assert rewards == [(m["step"], pytest.approx(m["reward/mean"], rel=1e-5)) for m in metrics(out)[1:]]
+    assert list((out / "wandb").glob("offline-run-*/*.wandb"))
+
+
+# ------------------------------------------------------------------------------------------------ interrupted = not
+
+STATEFUL = [
+    *("--steps=6", "--save_every=2", "--eval_every=2", "--sample_every=1", "--minibatches=2"),
+    *("--kl_target=0.5", "--lr_schedule=cosine", "--warmup_steps=2", "--batch_size=8", "--max_new_tokens=8"),
+]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(ppo, small, tmp_path_factory):
+    """A run whose outcome depends on every kind of state: schedule, adaptive KL, moments, and global generators."""
+    out = tmp_path_factory.mktemp("uninterrupted") / "run"
+    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}"]
+    flags = [*files, f"--reward={small / 'rewards.py'}:noisy", *STATEFUL]
+    assert ppo.main([*flags, f"--output_dir={out}"]) == 0
+    return out, flags
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "kept"),
+    [
+        (signal.SIGTERM, 128 + signal.SIGTERM, ["step-000002", "step-000003"]),
+        (signal.SIGINT, 128 + signal.SIGINT, ["step-000002", "step-000003"]),
+        (signal.SIGKILL, -signal.SIGKILL, ["step-000002"]),
+    ],
+)
+def test_a_run_cut_in_its_third_step_and_resumed_equals_an_uninterrupted_one(
+    ours, uninterrupted, tmp_path, number, code, kept
+):
+    """The fifth call of the reward (one evaluation before, one after step 2) falls into step 3."""
+    plain, flags = uninterrupted
+    out = tmp_path / "run"
+    env = {"SIGNAL_AT": "5", "SIGNAL": str(int(number))}
+    cut = run_script("ppo_train", *flags, f"--output_dir={out}", env=env)
+    assert cut.returncode == code, cut.stderr
+    assert "Traceback" not in cut.stderr
+    assert checkpoints(out) == kept
+    assert not (out / "final").exists()
+    resumed, _, error = ours(*flags, f"--output_dir={out}", "--resume")
+    assert resumed == 0, error
+    assert same(weights(out), weights(plain))
+    assert untimed(out) == untimed(plain)
+    for name in ("critic.pt", "policy/model.safetensors"):
+        mine, expected = (folder / "checkpoints" / "step-000006" / name for folder in (out, plain))
+        load = load_file if name.endswith("safetensors") else lambda path: torch.load(path, weights_only=True)
+        assert same(load(mine), load(expected))
+    assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
+
+
+def test_resuming_a_finished_run_changes_nothing(ours, uninterrupted, tmp_path):
+    plain, flags = uninterrupted
+    import shutil
+
+    out = tmp_path / "run"
+    shutil.copytree(plain, out)
+    code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
+    assert code == 0, error
+    assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
+
+
+def test_lora_resumes_bit_for_bit(ours, data, tmp_path):
+    flags = [*data, *SIZES, "--lora_rank=2", "--lr=1e-3", "--save_every=1"]
+    assert ours(*flags, f"--output_dir={tmp_path / 'plain'}", "--steps=3")[0] == 0
+    assert ours(*flags, f"--output_dir={tmp_path / 'parts'}", "--steps=1")[0] == 0
+    assert ours(*flags, f"--output_dir={tmp_path / 'parts'}", "--steps=3", "--resume")[0] == 0
+    name = Path("final/adapter_model.safetensors")
+    assert same(load_file(tmp_path / "plain" / name), load_file(tmp_path / "parts" / name))
+    lines = [untimed(tmp_path / run)[3] for run in ("plain", "parts")]
+    assert lines[0] == lines[1] and lines[0]["step"] == 3
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(ours, data, tmp_path):
+    """Files may not exceed 100 kB from step 2 on, so the second checkpoint fails; then there is room again."""
+    flags = [*data, *SIZES, "--save_every=1"]
+    out, plain = tmp_path / "run", tmp_path / "plain"
+    assert ours(*flags, f"--output_dir={plain}", "--steps=3")[0] == 0
+    assert ours(*flags, f"--output_dir={out}", "--steps=1")[0] == 0
+    before = snapshot(out / "checkpoints")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        code, _, error = ours(*flags, f"--output_dir={out}", "--steps=3", "--resume")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2, error
+    assert "step-000002" in error and "earlier checkpoints are intact" in error
+    assert snapshot(out / "checkpoints") == before
+    code, _, error = ours(*flags, f"--output_dir={out}", "--steps=3", "--resume")
+    assert code == 0, error
+    assert same(weights(out), weights(plain))
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def torchrun(*flags, env=None):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    return subprocess.run(
+        [*launcher, str(SCRIPTS / "ppo_train.py"), *map(str, flags)],
+        **{"env": script_env(env), "timeout": 120, "capture_output": True, "text": True},
+    )
+
+
+def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
+    flags = [*data, *SIZES, "--steps=3", "--minibatches=2", "--whiten_rewards", "--entropy_coef=0.01"]
+    flags += [f"--reward={small / 'rewards.py'}:length", f"--reward={small / 'rewards.py'}:digits*0.5"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert ours(*flags, f"--output_dir={one}")[0] == 0
+    result = torchrun(*flags, f"--output_dir={two}")
+    assert result.returncode == 0, result.stderr
+    expected, start = weights(one), load_file(TINY_LM / "model.safetensors")
+    for name, got in weights(two).items():
+        torch.testing.assert_close(got, expected[name], rtol=0, atol=1e-5)
+    assert max((expected[name] - start[name]).abs().max() for name in start) > 1e-4, "both have learnt something"
+    critics = [torch.load(p / "checkpoints/step-000003/critic.pt", weights_only=True) for p in (one, two)]
+    for name, got in critics[1].items():
+        torch.testing.assert_close(got, critics[0][name], rtol=0, atol=1e-5)
+    for mine, theirs in zip(untimed(two), untimed(one), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+    mine, theirs = ((p / "samples.jsonl").read_text() for p in (two, one))
+    assert mine == theirs, "the same completions in the same order"
+
+
+def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
+    (tmp_path / "fails.py").write_text(
+        "import os\n\n\ndef half(prompts, completions, **kwargs):\n"
+        "    return [1 / (1 - int(os.environ['RANK'])) for _ in completions]\n"
+    )
+    flags = [f"--data={small / 'train.jsonl'}", *SIZES, "--steps=2", f"--reward={tmp_path / 'fails.py'}:half"]
+    result = torchrun(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert result.returncode != 0
+    assert "reward half, row 0" in result.stderr and "ZeroDivisionError" in result.stderr
+
+
+# ------------------------------------------------------------------------------------------------ vLLM
+
+
+FAKE_VLLM = '''
+"""The parts of vLLM that the trainer uses, on a Hugging Face model in this process; it refuses what vLLM would."""
+
+from types import SimpleNamespace
+
+import torch
+from transformers import AutoModelForCausalLM
+
+
+class SamplingParams:
+    def __init__(self, *, max_tokens, stop_token_ids, logprobs, temperature, detokenize, seed=None):
+        self.__dict__.update(locals())
+
+
+class LLM:
+    def __init__(self, model, *, dtype, gpu_memory_utilization, max_model_len, distributed_executor_backend,
+                 logprobs_mode, seed):
+        assert logprobs_mode == "processed_logprobs" and dtype == "float32"
+        self.model, self.max_model_len = AutoModelForCausalLM.from_pretrained(model), max_model_len
+        self.loads = self.resets = 0
+        runner = SimpleNamespace(model=SimpleNamespace(load_weights=self.load_weights))
+        worker = SimpleNamespace(model_runner=runner)
+        self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
+
+    def load_weights(self, named):
+        self.model.load_state_dict(dict(named), strict=True)
+        self.loads += 1
+
+    def reset_prefix_cache(self):
+        self.resets += 1
+
+    def generate(self, requests, params, use_tqdm):
+        assert self.resets == self.loads and not use_tqdm
+        return [self.one(r["prompt_token_ids"], p) for r, p in zip(requests, params, strict=True)]
+
+    @torch.no_grad()
+    def one(self, prompt, p):
+        assert len(prompt) + p.max_tokens <= self.max_model_len
+        generator, ids, kept = torch.Generator().manual_seed(p.seed or 0), [], []
+        while len(ids) < p.max_tokens and not set(ids[-1:]) & set(p.stop_token_ids):
+            logits = self.model(input_ids=torch.tensor([prompt + ids])).logits[0, -1]
+            logprobs = torch.log_softmax(logits / (p.temperature or 1.0), -1)
+            if p.temperature:
+                ids.append(torch.multinomial(logprobs.exp(), 1, generator=generator).item())
+            else:
+                ids.append(logprobs.argmax().item())
+            kept.append({ids[-1]: SimpleNamespace(logprob=logprobs[ids[-1]].item())})
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tuple(ids), logprobs=kept)])
+'''
+
+
+def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
+    with contextlib.suppress(ImportError):
+        import vllm  # noqa: F401
+
+        pytest.skip("vLLM is installed here")
+    code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--rollout_engine=vllm")
+    assert code == 2
+    assert "got --rollout_engine vllm" in error and "pip install vllm" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("extra", [(), ("--lora_rank=2",)], ids=["full", "lora"])
+def test_the_vllm_engine_samples_from_the_current_policy(ours, data, tmp_path, monkeypatch, extra):
+    """Sampler and trainer agree after the weights have moved, so they were copied under the right names."""
+    (tmp_path / "vllm.py").write_text(FAKE_VLLM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "vllm", raising=False)
+    out = tmp_path / "run"
+    flags = [*SIZES, "--steps=3", "--lr=3e-3", "--temperature=0.8", "--rollout_engine=vllm", f"--output_dir={out}"]
+    code, _, error = ours(*data, *flags, *extra)
+    sys.modules.pop("vllm", None)
+    assert code == 0, error
+    lines = metrics(out)
+    assert all(line["rollout/logprob_gap_max"] < 1e-3 for line in lines[1:])
+    assert abs(lines[-1]["kl/ref"]) > 1e-3, "the policy has moved, so stale weights would show"
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.fixture
+def plan(ours, data, tmp_path):
+    """Resolved settings of a command line, by --dry_run; the settings come from YAML text and flags."""
+
+    def resolve(text: str, *flags) -> dict:
+        (tmp_path / "config.yaml").write_text(text)
+        code, out, error = ours(*data, f"--config={tmp_path / 'config.yaml'}", *flags, "--dry_run")
+        assert code == 0, error
+        return json.loads(out)["settings"]
+
+    return resolve
+
+
+def test_yaml_settings_and_flags_that_win_over_them(plan):
+    text = "batch_size: 16\nlr: 5e-6\nwhiten_rewards: true\nkl_coef: 0\nreport_to: [tensorboard, wandb]\nsteps: 7\n"
+    got = plan(text, "--batch_size", "32", "--max-new-tokens=9", "--max_prompt_tokens", "100")
+    expected = {"batch_size": 32, "lr": 5e-6, "whiten_rewards": True, "kl_coef": 0.0, "steps": 7}
+    expected |= {"report_to": ["tensorboard", "wandb"], "max_new_tokens": 9, "max_prompt_tokens": 100}
+    assert {name: got[name] for name in expected} == expected
+    assert isinstance(got["lr"], float)
+
+
+def test_yaml_booleans_can_be_switched_off_by_flags(plan):
+    assert plan("whiten_advantages: no")["whiten_advantages"] is False
+    assert plan("whiten_rewards: on", "--whiten_rewards=false")["whiten_rewards"] is False
+    assert plan("whiten_advantages: false", "--whiten_advantages")["whiten_advantages"] is True
+    assert plan("{}")["whiten_advantages"] is True
+
+
+def test_a_flag_given_twice_counts_the_last_time(plan):
+    assert plan("", "--steps=3", "--steps", "4")["steps"] == 4
+
+
+def test_repeatable_flags_replace_those_of_the_file(plan):
+    assert plan("report_to: [wandb]", "--report_to=tensorboard")["report_to"] == ["tensorboard"]
+
+
+def test_every_setting_survives_a_round_trip_through_yaml(ppo, plan):
+    """What config.json of a run holds can be given back as --config."""
+    settings = {f.name: getattr(ppo.Config(), f.name) for f in ppo.dataclasses.fields(ppo.Config)}
+    text = yaml.safe_dump({k: v for k, v in settings.items() if k not in ("data", "eval_data", "dry_run")})
+    got = plan(text)
+    for name in set(settings) - {"data", "eval_data", "dry_run", "lr", "critic_lr"}:
+        assert got[name] == settings[name], name
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("batchsize: 8", ["config.yaml", "'batchsize'", "try batch_size"]),
+        ("steps: 4.5", ["steps", "4.5"]),
+        ("lr: fast", ["lr", "fast"]),
+        ("whiten_rewards: perhaps", ["whiten_rewards", "perhaps"]),
+        ("critic: third", ["critic", "third", "separate", "shared"]),
+        ("- steps", ["config.yaml", "key: value"]),
+        ("steps: [1", ["config.yaml"]),
+        ("config: other.yaml", ["'config'"]),
+    ],
+)
+def test_yaml_that_is_refused(ours, data, tmp_path, text, said):
+    (tmp_path / "config.yaml").write_text(text)
+    code, out, error = ours(*data, f"--config={tmp_path / 'config.yaml'}", f"--output_dir={tmp_path / 'run'}")
+    assert (code, out) == (2, "")
+    assert all(word in error for word in said), error
+    assert not (tmp_path / "run").exists()
+
+
+def test_dry_run_prints_json_and_creates_nothing(small, data, tmp_path):
+    result = run_script(
+        "ppo_train", *data, "--dry-run", "--batch_size=16", "--minibatches=2", "--steps=10", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
+    assert plan["batch"]["prompts"] == 40 and plan["batch"]["held_out_prompts"] == 8
+    assert plan["batch"]["completions"] == 160 and plan["batch"]["passes_over_the_data"] == 4.0
+    assert plan["batch"]["completions_per_optimizer_step"] == 8 and plan["batch"]["optimizer_steps"] == 40
+    expected = sum(x.numel() for x in load_file(TINY_LM / "model.safetensors").values())
+    assert plan["parameters"] == expected
+    assert plan["settings"]["lr"] > 0 and all(v >= 0 for v in plan["memory_estimate"].values())
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------------ rewards
+
+
+@pytest.fixture
+def rewarded(ours, small, tmp_path):
+    """Train with reward functions of the given source; return (exit code, stderr, run folder)."""
+
+    def run(source: str, *specs: str, flags=("--steps=2",)):
+        (tmp_path / "mine.py").write_text(source)
+        named = [f"--reward={tmp_path / 'mine.py'}:{spec}" for spec in specs]
+        out = tmp_path / "run"
+        code, _, error = ours(f"--data={small / 'train.jsonl'}", *SIZES, *named, *flags, f"--output_dir={out}")
+        return code, error, out
+
+    return run
+
+
+def test_weights_none_and_columns(rewarded):
+    source = """
+def first(completions, answer):
+    return [float(a) for a in answer]
+def second(prompts, completions, **kwargs):
+    assert prompts[0][0]["role"] == "user" and completions[0][0]["role"] == "assistant"
+    assert len(kwargs["completion_ids"]) == len(completions)
+    return [None] * (len(prompts) - 1) + [4]
+def never(completions, **kwargs):
+    return [None] * len(completions)
+"""
+    code, error, out = rewarded(source, "first*0.5", "second*-0.1", "never", flags=["--steps=1", "--sample_every=1"])
+    assert code == 0, error
+    (line,) = metrics(out)
+    assert line["reward/second"] == 4.0, "the mean over the rows to which it applies"
+    assert line["reward/mean"] == pytest.approx(0.5 * line["reward/first"] - 0.1 * 4 / 8, rel=1e-5)
+    assert "reward/never" not in line
+
+
+def test_async_rewards_run_at_the_same_time(rewarded):
+    source = """
+import asyncio
+meeting = {}
+async def meet(me, other):
+    loop = asyncio.get_running_loop()
+    meeting[me] = True
+    end = loop.time() + 20
+    while other not in meeting:
+        assert loop.time() < end, "the other function has not started"
+        await asyncio.sleep(0.01)
+async def one(completions, **kwargs):
+    await meet("one", "two")
+    return [1.0 for _ in completions]
+async def two(completions, **kwargs):
+    await meet("two", "one")
+    return [2.0 for _ in completions]
+def plain(completions, **kwargs):
+    return [3.0 for _ in completions]
+"""
+    code, error, out = rewarded(source, "one", "plain", "two", flags=["--steps=1"])
+    assert code == 0, error
+    assert metrics(out)[0]["reward/mean"] == 6.0
+
+
+def test_two_functions_of_one_name_are_told_apart(rewarded, tmp_path):
+    (tmp_path / "other.py").write_text("def f(completions, **kwargs):\n    return [2.0 for _ in completions]\n")
+    extra = ["--steps=1", f"--reward={tmp_path / 'other.py'}:f"]
+    code, error, out = rewarded(
+        "def f(completions, **kwargs):\n    return [1.0 for _ in completions]\n", "f", flags=extra
+    )
+    assert code == 0, error
+    (line,) = metrics(out)
+    names = {k: v for k, v in line.items() if k.startswith("reward/f")}
+    assert sorted(names.values()) == [1.0, 2.0] and line["reward/mean"] == 3.0
+
+
+def test_tensors_and_numpy_numbers_are_scores(rewarded):
+    source = """
+import numpy as np
+import torch
+def tensor(completions, **kwargs):
+    return torch.ones(len(completions))
+def array(completions, **kwargs):
+    return np.full(len(completions), 2.0)
+def numbers(completions, **kwargs):
+    return [np.float32(4) for _ in completions]
+def booleans(completions, **kwargs):
+    return tuple(True for _ in completions)
+"""
+    code, error, out = rewarded(source, "tensor", "array", "numbers", "booleans", flags=["--steps=1"])
+    assert code == 0, error
+    assert metrics(out)[0]["reward/mean"] == 8.0
+
+
+LATER = """
+calls = 0
+def late(prompts, completions, **kwargs):
+    global calls
+    calls += 1
+    if calls > 1:
+        BAD
+    return [1.0 for _ in completions]
+"""
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("raise ValueError('my fault')", ["reward late, row 0", "completion", "ValueError: my fault"]),
+        ("return [1.0] * 3 + [float('nan')] * 5", ["reward late, row 3", "completion", "nan"]),
+        ("return [1.0] * 2 + [float('inf')] * 6", ["reward late, row 2", "completion", "inf"]),
+        ("return [1.0] * 7", ["reward late", "7 values", "8"]),
+        ("return 1.0", ["reward late", "float", "8"]),
+        ("return [1.0] * 6 + ['good', 2.0]", ["reward late, row 6", "completion", "'good'"]),
+    ],
+)
+def test_a_reward_that_fails_stops_the_run_with_a_checkpoint(rewarded, bad, said):
+    code, error, out = rewarded(LATER.replace("BAD", bad), "late")
+    assert code == 3
+    assert all(word in error for word in said), error
+    assert "Traceback" not in error
+    assert checkpoints(out) == ["step-000001"]
+
+
+def test_an_async_reward_that_raises_stops_the_run_with_a_checkpoint(rewarded):
+    source = LATER.replace("BAD", "raise ValueError('my fault')").replace("def late", "async def late")
+    code, error, out = rewarded(source, "late")
+    assert code == 3 and "reward late, row 0" in error and "ValueError: my fault" in error
+    assert checkpoints(out) == ["step-000001"]
+
+
+def test_the_row_that_raises_is_found(rewarded):
+    source = """
+rows = []
+def strict(prompts, completions, **kwargs):
+    rows.extend(prompts)  # the first call sees the whole batch
+    if rows[3] in prompts:
+        raise RuntimeError("not this one")
+    return [1.0 for _ in completions]
+def fine(completions, **kwargs):
+    return [1.0 for _ in completions]
+"""
+    code, error, _ = rewarded(source, "fine", "strict")
+    assert code == 3 and "reward strict, row 3, completion" in error and "RuntimeError: not this one" in error
+
+
+def test_after_mending_the_reward_the_run_goes_on(ppo, small, tmp_path, ours):
+    flags = [f"--data={small / 'train.jsonl'}", *SIZES, "--steps=3", f"--output_dir={tmp_path / 'run'}"]
+    flags += [f"--reward={tmp_path / 'mine.py'}:late"]
+    (tmp_path / "mine.py").write_text(LATER.replace("BAD", "return None"))
+    assert ours(*flags)[0] == 3
+    (tmp_path / "mine.py").write_text(LATER.replace("BAD", "pass"))
+    result = run_script("ppo_train", *flags, "--resume")
+    assert result.returncode == 0, result.stderr
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3]
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+ROWS = [{"prompt": f"{i}+{i}=", "answer": str(2 * i), "note": 'a "quoted", comma\nand line'} for i in range(6)]
+
+
+def write_rows(path: Path) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, ROWS[:3])) + "\n\n" + "\n".join(map(json.dumps, ROWS[3:])))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(ROWS, indent=1))
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as f:
+            writer = csv.DictWriter(f, list(ROWS[0]))
+            writer.writeheader()
+            writer.writerows(ROWS)
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "parquet"])
+def test_every_format_gives_the_same_rows(ours, small, tmp_path, suffix):
+    out = tmp_path / "run"
+    reward = f"--reward={small / 'rewards.py'}:digits"
+    path = write_rows(tmp_path / f"rows.{suffix}")
+    code, _, error = ours(f"--data={path}", *SIZES, reward, "--steps=1", "--sample_every=1", f"--output_dir={out}")
+    assert code == 0, error
+    prompts = {json.loads(line)["prompt"] for line in (out / "samples.jsonl").read_text().splitlines()}
+    assert prompts <= {row["prompt"] for row in ROWS} and len(prompts) > 3
+
+
+def test_columns_arrive_whole(ppo, tmp_path):
+    tokenizer = ppo.load_tokenizer(ppo.Config())
+    for suffix in ("jsonl", "json", "csv", "parquet"):
+        rows = ppo.load_prompts(ppo.Config(), tokenizer, str(write_rows(tmp_path / f"rows.{suffix}")))
+        assert [row["prompt"] for row in rows] == [row["prompt"] for row in ROWS]
+        assert [row["columns"] for row in rows] == [{k: r[k] for k in ("answer", "note")} for r in ROWS]
+
+
+def test_prompt_column_can_be_renamed(ours, small, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n' * 3)
+    flags = [f"--data={tmp_path / 'rows.jsonl'}", f"--reward={small / 'rewards.py'}:digits", "--prompt_column=question"]
+    code, out, error = ours(*flags, "--dry_run")
+    assert code == 0, error
+    assert json.loads(out)["batch"]["prompts"] == 3
+
+
+def test_over_long_prompts_are_left_out_and_counted(ours, small, tmp_path):
+    rows = [{"prompt": "1+1=", "answer": "2"}] * 4 + [{"prompt": "x" * 50, "answer": "2"}] * 3
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = [f"--data={tmp_path / 'rows.jsonl'}", f"--reward={small / 'rewards.py'}:digits", "--dry_run"]
+    code, out, error = ours(*flags, "--max_prompt_tokens=20")
+    assert code == 0 and "left out 3 of 7 prompts longer than 20 tokens" in error
+    assert json.loads(out)["batch"]["prompts"] == 4
+    code, _, error = ours(*flags, "--max_prompt_tokens=2")
+    assert code == 2 and "7 of 7 prompts longer than 2 tokens" in error and "--max_prompt_tokens" in error
+
+
+def test_prompts_with_unusual_characters_are_one_row_each(ppo, tmp_path):
+    """Line separators of Unicode are no line ends in JSONL."""
+    texts = ["a\u2028b", "c\x0cd", "e\u0085f"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"prompt": t}, ensure_ascii=False) + "\n" for t in texts), encoding="utf-8")
+    rows = ppo.load_prompts(ppo.Config(), ppo.load_tokenizer(ppo.Config()), str(path))
+    assert [row["prompt"] for row in rows] == texts
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def file_with(name: str, text: str):
+    """A maker of a flag's value: the path of a file in the test's folder with this text."""
+
+    def make(folder: Path) -> str:
+        (folder / name).write_text(text)
+        return str(folder / name)
+
+    return make
+
+
+def tokenizer_only(folder: Path) -> str:
+    """A model folder whose weights are missing."""
+    (folder / "model").mkdir()
+    for file in TINY_LM.iterdir():
+        if file.suffix != ".safetensors":
+            (folder / "model" / file.name).write_bytes(file.read_bytes())
+    return str(folder / "model")
+
+
+GOOD = '{"prompt": "1+1=", "answer": "2"}\n'
+BAD_INPUT = {
+    "model absent": (["--model=", "no/such/folder"], ["no/such/folder", "expected"]),
+    "model id unknown offline": (["--model=", "someone/nothing"], ["someone/nothing"]),
+    "model folder without a model": (["--model=", lambda folder: str(folder)], ["got model"]),
+    "model folder without weights": (["--model=", tokenizer_only], ["got model"]),
+    "critic absent": (["--critic_model=", "no/such/folder"], ["no/such/folder"]),
+    "data absent": (["--data=", "nowhere.jsonl"], ["nowhere.jsonl", "expected"]),
+    "data empty": (["--data=", file_with("rows.jsonl", "")], ["rows.jsonl", "without rows"]),
+    "data blank": (["--data=", file_with("rows.jsonl", "\n\n")], ["rows.jsonl", "without rows"]),
+    "data broken line": (["--data=", file_with("rows.jsonl", f"{GOOD}\n{{'a'\n{GOOD}")], ["rows.jsonl:3:", "expected"]),
+    "data line no object": (["--data=", file_with("rows.jsonl", f"{GOOD}[1]\n")], ["rows.jsonl:2:", "expected"]),
+    "data json no list": (["--data=", file_with("rows.json", GOOD)], ["rows.json", "list of objects"]),
+    "data json broken": (["--data=", file_with("rows.json", "[{")], ["rows.json"]),
+    "data no parquet": (["--data=", file_with("rows.parquet", "PAR?")], ["rows.parquet"]),
+    "data other suffix": (["--data=", file_with("rows.txt", GOOD)], ["rows.txt", ".jsonl"]),
+    "data csv ragged": (["--data=", file_with("rows.csv", "prompt,answer\na,b,c\n")], ["rows.csv:2", "fields"]),
+    "data no prompt column": (
+        ["--data=", file_with("rows.jsonl", '{"question": "1+1=", "answer": "2"}\n')],
+        ["question, answer", "'prompt'", "--prompt_column"],
+    ),
+    "data prompt empty": (["--data=", file_with("rows.jsonl", f'{GOOD}{{"prompt": " "}}\n')], ["row 2", "non-empty"]),
+    "data prompt a number": (["--data=", file_with("rows.jsonl", '{"prompt": 3}\n')], ["row 1", "messages"]),
+    "data prompt no messages": (["--data=", file_with("rows.jsonl", '{"prompt": [{"role": "user"}]}\n')], ["row 1"]),
+    "data of one long prompt": (["--data=", file_with("rows.jsonl", json.dumps({"prompt": "x" * 2000}))], ["1 of 1"]),
+    "eval data absent": (["--eval_data=", "nowhere.jsonl"], ["nowhere.jsonl"]),
+    "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
+    "reward without function": (["--reward=", file_with("r.py", "")], ["FILE.py:function"]),
+    "reward function absent": (
+        ["--reward=", lambda folder: file_with("r.py", "def mine(): pass\n")(folder) + ":f"],
+        ["no function 'f'", "mine"],
+    ),
+    "reward weight": (["--reward=", lambda folder: file_with("r.py", "def f(): 1\n")(folder) + ":f*x"], ["'x'"]),
+    "reward import": (
+        ["--reward=", lambda folder: file_with("r.py", "import nothing_like_it\n")(folder) + ":f"],
+        ["ModuleNotFoundError", "nothing_like_it"],
+    ),
+    "reward needs a column": (
+        ["--reward=", lambda folder: file_with("r.py", "def f(completions, gold): pass\n")(folder) + ":f"],
+        ["'gold'", "answer"],
+    ),
+    "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),
+    "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
+    "flag abbreviated": (["--batch=", "8"], ["--batch"]),
+    "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
+    "flag fraction": (["--steps=", "4.5"], ["--steps", "4.5"]),
+    "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
+    "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
+    "minibatches": (
+        ["--minibatches=", "3"],
+        ["got batch_size 8, minibatches 3", "multiple of 3", "try --batch_size 9"],
+    ),
+    "top-p": (["--top_p=", "0.9"], ["got top_p 0.9", "expected 1.0", "--temperature"]),
+    "top-k": (["--top_k=", "20"], ["top_k 20", "expected"]),
+    "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
+    "kl target without kl": (["--kl_target=", "3", "--kl_coef=0"], ["got --kl_target", "try --kl_coef"]),
+    "tracker unknown": (["--report_to=", "mlflow"], ["mlflow", "expected wandb"]),
+    "device": (["--device=", "cuda:77"], ["cuda:77", "try --device cpu"]),
+    "context": (["--max_new_tokens=", "1020"], ["1020", "1024", "try a lower --max_new_tokens"]),
+    "context negative": (["--max_new_tokens=", "-5"], ["got max_new_tokens -5"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_named_and_nothing_is_written(ours, data, tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    ((flag, value, *more), said) = BAD_INPUT[case]
+    value = value(tmp_path) if callable(value) else value
+    before = sorted(tmp_path.iterdir())
+    code, out, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--steps=1", flag + value, *more)
+    assert code == 2, error
+    assert all(word in error for word in said), error
+    assert "argument --" in error or ("got" in error and ("expected" in error or "try" in error)), error
+    assert "Traceback" not in error and out == ""
+    left = [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"]
+    assert left == before
+
+
+def test_the_exit_code_reaches_the_shell(tmp_path):
+    result = run_script("ppo_train", "--model=no/such/folder", cwd=tmp_path)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith("error: got model 'no/such/folder'") and result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_another_run_is_refused(ours, data, finished):
+    folder, _ = finished
+    before = snapshot(folder)
+    code, _, error = ours(*data, *SIZES, f"--output_dir={folder}")
+    assert code == 2 and "holds a run" in error and "try --resume" in error
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("change", ["model", "batch_size", "seed", "kl_coef", "lr"])
+def test_resume_with_changed_settings_is_refused(ours, small, finished, tmp_path, change):
+    folder, _ = finished
+    values = {"batch_size": "16", "seed": "1", "kl_coef": "0.5", "lr": "1e-3"}
+    value = save_random_model("llama", tmp_path / "llama") if change == "model" else values[change]
+    saved = json.loads((folder / "config.json").read_text())
+    changed = [f"--{k}={v}" for k, v in saved.items() if v != [] and k not in ("resume", change)]
+    before = snapshot(folder)
+    code, _, error = ours(*changed, f"--{change}={value}", "--steps=6", "--resume")
+    assert code == 2 and "got --resume with changed settings" in error and f"{change} " in error
+    assert snapshot(folder) == before
+
+
+def test_an_output_dir_that_is_a_file_is_refused(ours, data, tmp_path):
+    (tmp_path / "run").write_text("mine")
+    code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--steps=1")
+    assert code == 2 and "Traceback" not in error
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_an_output_dir_that_cannot_be_made_is_refused(ours, data, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'file' / 'run'}", "--steps=1")
+    assert code == 2 and "file" in error and "Traceback" not in error

@@ -1,0 +1,557 @@
+"""What must not change the PPO trainer's numbers: padding, micro-batches, batch composition, chunks, checkpointing."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import FAMILIES, TINY_LM, save_random_model
+
+CPU = torch.device("cpu")
+# prompts of very different lengths, and responses as well
+PROMPTS = ["1+1=", "34+71=", "What is 12+5? Be brief.", "7", "Add 19 and 23, then say it.", "90+9="]
+LENGTHS = [3, 9, 1, 14, 6, 2]
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """Folder of a model: the embedded one, or a random one of a family, made once."""
+    made = {"tiny_lm": str(TINY_LM)}
+
+    def folder(name: str) -> str:
+        if name not in made:
+            made[name] = save_random_model(name, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture
+def setup(ppo, model_folder):
+    """Return (config, models) for settings; batch size and rollout length fit PROMPTS."""
+
+    def make(model="tiny_lm", **settings):
+        defaults = {"batch_size": len(PROMPTS), "max_new_tokens": 24, "minibatches": 1, "ppo_epochs": 2, "seed": 3}
+        config = ppo.Config(model=model_folder(model), **{**defaults, **settings})
+        torch.manual_seed(0)
+        return config, ppo.load_models(config, CPU)
+
+    return make
+
+
+def chat_rows(ppo, tokenizer):
+    prompts = [[{"role": "user", "content": text}] for text in PROMPTS]
+    return [{"prompt": p, "prompt_ids": list(ppo.encode_prompt(tokenizer, p)), "columns": {}} for p in prompts]
+
+
+def made_up_samples(ppo, tokenizer, seed=0):
+    """Samples with random responses, as any policy could give them."""
+    rng = np.random.default_rng(seed)
+    samples = []
+    for row, length in zip(chat_rows(ppo, tokenizer), LENGTHS, strict=True):
+        ids = rng.integers(6, 262, length).tolist()
+        extra = {"response_ids": ids, "rollout_logprobs": [0.0] * length, "finished": bool(length % 2)}
+        samples.append({**row, **extra, "score": float(rng.normal()), "rewards": {}})
+    return samples
+
+
+def experience(ppo, config, models, kl_coef=0.1):
+    return ppo.make_experience(config, models, made_up_samples(ppo, models.tokenizer), kl_coef)
+
+
+def off_policy(batch):
+    """The batch as in a later epoch: ratios around 1, some of them clipped, and old values off the current ones."""
+    noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.15
+    return {**batch, "old_logprobs": batch["old_logprobs"] + noise * batch["response_mask"]}
+
+
+def randomize_head(critic, seed=0):
+    """Give the value head weights, so that gradients reach below it."""
+    torch.nn.init.normal_(critic.head.weight, std=0.1, generator=torch.Generator().manual_seed(seed))
+
+
+def gradients(ppo, config, models, batch, rows=None):
+    """Gradients of policy and critic, flattened, and the sums that accumulate_gradients returns."""
+    networks = (models.policy, models.critic)
+    rows = np.arange(len(PROMPTS)) if rows is None else np.asarray(rows)
+    for network in networks:
+        network.zero_grad()
+    sums = ppo.accumulate_gradients(config, models, batch, rows, torch.amp.GradScaler("cpu", enabled=False))
+    flat = [
+        torch.cat([p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in network.parameters()])
+        for network in networks
+    ]
+    for network in networks:
+        network.zero_grad()
+    assert all(torch.isfinite(g).all() and g.norm() > 1e-4 for g in flat)
+    return flat, sums
+
+
+def relative(a, b) -> float:
+    return ((a - b).norm() / b.norm()).item()
+
+
+def logprobs_of(ppo, config, model, piece):
+    with torch.no_grad():
+        return ppo.token_logprobs(config, model, ppo.predicting_states(model, piece), piece)
+
+
+# ------------------------------------------------------------------------------------------------ padding, positions
+
+
+@pytest.mark.parametrize("family", ["tiny_lm", *FAMILIES])
+def test_token_logprobs_equal_those_of_the_model_on_each_row_alone(ppo, setup, family):
+    """Oracle: Hugging Face's logits of the unpadded row, shifted by one, over the temperature."""
+    config, models = setup(family, temperature=0.7, kl_coef=0.0)
+    samples = made_up_samples(ppo, models.tokenizer)
+    batch = ppo.collate(samples, models.pad_id, CPU)
+    logprobs, entropy = logprobs_of(ppo, config, models.policy, batch)
+    for i, sample in enumerate(samples):
+        ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]])
+        with torch.no_grad():
+            logits = models.policy(input_ids=ids).logits[0, len(sample["prompt_ids"]) - 1 : -1].double() / 0.7
+        distribution = torch.distributions.Categorical(logits=logits)
+        where = batch["response_mask"][i].bool()
+        expected = distribution.log_prob(torch.tensor(sample["response_ids"]))
+        torch.testing.assert_close(logprobs[i, where].double(), expected, rtol=0, atol=2e-5)
+        torch.testing.assert_close(entropy[i, where].double(), distribution.entropy(), rtol=0, atol=2e-5)
+        assert (logprobs[i, ~where] == 0).all()
+
+
+@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
+@pytest.mark.parametrize(("left", "right"), [(0, 7), (7, 0), (13, 5)])
+def test_padding_side_and_amount_do_not_matter(ppo, setup, family, left, right):
+    config, models = setup(family, kl_coef=0.0)
+    piece = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
+    pad = {"input_ids": models.pad_id}
+    padded = {k: torch.nn.functional.pad(x, (left, right), value=pad.get(k, 0)) for k, x in piece.items()}
+    for plain, wide in zip(
+        logprobs_of(ppo, config, models.policy, piece), logprobs_of(ppo, config, models.policy, padded), strict=True
+    ):
+        torch.testing.assert_close(wide[:, left : left + plain.shape[1]], plain, rtol=0, atol=1e-5)
+    randomize_head(models.critic)
+    with torch.no_grad():
+        values = ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, piece))
+        wide = ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, padded))
+    mask = piece["response_mask"]
+    torch.testing.assert_close(wide[:, left : left + mask.shape[1]] * mask, values * mask, rtol=0, atol=1e-5)
+
+
+def test_a_value_depends_on_the_text_before_its_token_only(ppo, setup):
+    _, models = setup()
+    randomize_head(models.critic)
+    piece = ppo.collate(made_up_samples(ppo, models.tokenizer)[3:4], models.pad_id, CPU)
+    changed = {**piece, "input_ids": piece["input_ids"].clone()}
+    t = piece["input_ids"].shape[1] - 6
+    changed["input_ids"][0, t] = (changed["input_ids"][0, t] + 1) % 262
+    with torch.no_grad():
+        a, b = (
+            ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, x)) for x in (piece, changed)
+        )
+    torch.testing.assert_close(a[:, : t + 1], b[:, : t + 1], rtol=0, atol=1e-6)
+    assert (a[:, t + 1] - b[:, t + 1]).abs() > 1e-4
+
+
+def test_a_pad_token_that_is_the_end_token_changes_nothing(ppo, setup):
+    """Masks come from lengths, so the end token at the end of a response is trained on, and pads are not."""
+    config, models = setup()
+    samples = made_up_samples(ppo, models.tokenizer)
+    for sample in samples[:3]:
+        sample["response_ids"][-1] = models.eos_ids[0]
+    plain = ppo.make_experience(config, models, samples, 0.1)
+    same = ppo.make_experience(config, dataclasses.replace(models, pad_id=models.eos_ids[0]), samples, 0.1)
+    assert (plain["input_ids"] != same["input_ids"]).any()
+    assert plain["response_mask"].sum() == sum(LENGTHS)
+    for name in set(plain) - {"input_ids"}:
+        assert torch.equal(plain[name], same[name]), name
+
+
+# ------------------------------------------------------------------------------------------------ micro-batches, chunks
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@pytest.mark.parametrize(("family", "tolerance"), [("llama", 1e-6), ("tiny_lm", 1e-5)])  # the latter's logits are large
+def test_micro_batches_do_not_change_the_gradient(ppo, setup, family, tolerance, critic):
+    config, models = setup(family, critic=critic, entropy_coef=0.02)
+    randomize_head(models.critic)
+    batch = off_policy(experience(ppo, config, models))
+    whole, (sums, peak) = gradients(ppo, dataclasses.replace(config, micro_batch_tokens=10**6), models, batch)
+    for budget in (1, 60, 120):
+        pieces = dataclasses.replace(config, micro_batch_tokens=budget)
+        assert len(ppo.micro_batches(batch, range(6), budget)) > 1
+        got, (got_sums, got_peak) = gradients(ppo, pieces, models, batch)
+        for mine, expected in zip(got, whole, strict=True):
+            assert relative(mine, expected) < tolerance
+        torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(got_peak, peak, rtol=1e-5, atol=0)
+
+
+def test_minibatch_gradient_is_that_of_the_token_mean(ppo, setup):
+    """Oracle: the loss written out over the whole minibatch at once, from Hugging Face's logits, no padding."""
+    config, models = setup(temperature=0.8, clip_eps_high=0.3)
+    randomize_head(models.critic)
+    batch, rows = off_policy(experience(ppo, config, models)), [0, 2, 3, 5]
+    got, (sums, _) = gradients(ppo, dataclasses.replace(config, micro_batch_tokens=40), models, batch, rows)
+    policy_total, value_total, tokens = 0.0, 0.0, 0
+    for row in rows:
+        where, ids = batch["response_mask"][row].bool(), batch["input_ids"][row]
+        ids = ids[batch["attention_mask"][row].bool()][None]
+        count = int(where.sum())
+        logits = models.policy(input_ids=ids).logits[0, -count - 1 : -1] / 0.8
+        logprobs = torch.log_softmax(logits, -1).gather(1, ids[0, -count:, None])[:, 0]
+        a, ratio = batch["advantages"][row, where], (logprobs - batch["old_logprobs"][row, where]).exp()
+        policy_total -= torch.minimum(a * ratio, a * ratio.clamp(0.8, 1.3)).sum()  # no ratio comes near the dual clip
+        values = models.critic.head(models.critic.backbone(input_ids=ids).last_hidden_state[0, -count - 1 : -1])[:, 0]
+        old, goal = batch["values"][row, where], batch["returns"][row, where]
+        near = old + (values - old).clamp(-0.2, 0.2)
+        value_total += 0.5 * torch.maximum((values - goal) ** 2, (near - goal) ** 2).sum()
+        tokens += count
+    (policy_total / tokens + config.vf_coef * value_total / tokens).backward()
+    for mine, network in zip(got, (models.policy, models.critic), strict=True):
+        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in network.parameters()]
+        assert relative(mine, torch.cat([g.flatten() for g in grads])) < 1e-5
+    assert sums[0].item() == pytest.approx(policy_total.item() / tokens, abs=1e-5)
+    assert sums[4].item() == pytest.approx(value_total.item() / tokens, abs=1e-5)
+
+
+@pytest.mark.parametrize("budget", [1, 50, 10**6])
+def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup, budget):
+    _, models = setup(kl_coef=0.0)
+    batch = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
+    groups = ppo.micro_batches(batch, [5, 1, 3, 0], budget)
+    assert sorted(int(row) for group in groups for row in group) == [0, 1, 3, 5]
+    for group in groups:
+        piece, columns = ppo.trimmed(batch, group)
+        assert len(group) == 1 or piece["input_ids"].numel() <= budget
+        assert piece["attention_mask"].sum() == batch["attention_mask"][group].sum()
+        assert torch.equal(piece["input_ids"], batch["input_ids"][group, columns])
+        assert piece["attention_mask"].any(0)[[0, -1]].all()
+
+
+def test_experience_does_not_depend_on_micro_batches(ppo, setup):
+    config, models = setup()
+    randomize_head(models.critic)
+    whole = experience(ppo, config, models)
+    for name, x in experience(ppo, dataclasses.replace(config, micro_batch_tokens=30), models).items():
+        torch.testing.assert_close(x, whole[name], rtol=1e-5, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("entropy_coef", [0.0, 0.05])
+def test_chunked_logits_give_the_same_values_and_gradients(ppo, setup, entropy_coef):
+    config, models = setup("gemma2", entropy_coef=entropy_coef)
+    randomize_head(models.critic)
+    batch = off_policy(experience(ppo, config, models))
+    whole, (sums, _) = gradients(ppo, config, models, batch)
+    for chunk in (1, 5 * 262):  # one token at a time, five at a time
+        got, (got_sums, _) = gradients(ppo, dataclasses.replace(config, logits_chunk=chunk), models, batch)
+        assert max(relative(a, b) for a, b in zip(got, whole, strict=True)) < 1e-5
+        torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["tiny_lm", "gpt2"])
+def test_checkpointed_gradients_equal_plain_ones(ppo, setup, family):
+    config, models = setup(family, entropy_coef=0.02)
+    randomize_head(models.critic)
+    batch = off_policy(experience(ppo, config, models))
+    plain, _ = gradients(ppo, config, models, batch)
+    config, models = setup(family, entropy_coef=0.02, gradient_checkpointing=True)
+    randomize_head(models.critic)
+    layer, calls = getattr(models.policy.base_model, "layers" if family == "tiny_lm" else "h")[0], []
+    layer.mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    for network in (models.policy, models.critic.backbone):
+        network.train()
+    got, _ = gradients(ppo, config, models, batch)
+    assert len(calls) == 2, "the layer runs again in the backward pass"
+    assert max(relative(a, b) for a, b in zip(got, plain, strict=True)) < 1e-6
+
+
+# ------------------------------------------------------------------------------------------------ what is trained on
+
+
+def test_prompt_tokens_get_no_loss(ppo, setup):
+    """No state but those that predict a response token gets gradient, and what stands at prompts is never read."""
+    config, models = setup()
+    batch = experience(ppo, config, models)
+    hidden = ppo.predicting_states(models.policy, batch).detach().requires_grad_()
+    logprobs, _ = ppo.token_logprobs(config, models.policy, hidden, batch)
+    logprobs.sum().backward()
+    mask = batch["response_mask"].bool()
+    assert (hidden.grad[~mask] == 0).all()
+    assert (hidden.grad[mask].abs().sum(-1) > 0).all()
+
+    batch = off_policy(batch)
+    plain, _ = gradients(ppo, config, models, batch)
+    names = ("advantages", "old_logprobs", "returns", "values")
+    junk = {name: torch.where(mask, batch[name], torch.full_like(batch[name], 17.0)) for name in names}
+    got, _ = gradients(ppo, config, models, {**batch, **junk})
+    assert all(torch.equal(a, b) for a, b in zip(got, plain, strict=True))
+
+
+def test_an_entropy_bonus_raises_the_entropy(ppo, setup):
+    config, models = setup(entropy_coef=1.0, lr=1e-3)
+    batch = experience(ppo, config, models)
+    batch["advantages"] = torch.zeros_like(batch["advantages"])
+    health = {"bad": 0}
+    scaler, optimizer = torch.amp.GradScaler("cpu", enabled=False), ppo.make_optimizer(config, models)
+    entropies = [ppo.update(config, models, optimizer, scaler, batch, 0, health)["policy/entropy"] for _ in range(3)]
+    assert entropies[0] < entropies[1] < entropies[2]
+
+
+@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 3)])
+def test_first_update_has_ratio_one(ppo, setup, epochs, minibatches):
+    config, models = setup(ppo_epochs=epochs, minibatches=minibatches, temperature=0.7)
+    batch = experience(ppo, config, models)
+    sums, ratio_max = ppo.accumulate_gradients(
+        config, models, batch, np.array([4, 0, 3]), torch.amp.GradScaler("cpu", enabled=False)
+    )
+    assert ratio_max.item() == pytest.approx(1.0, abs=1e-5)
+    assert sums[1].item() == 0 and abs(sums[3].item()) < 1e-6, "nothing is clipped, KL(old || new) is 0"
+
+
+@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gpt_neox"])
+def test_dropout_is_off_in_training_mode_too(ppo, setup, family):
+    config, models = setup(family, gradient_checkpointing=True)
+    batch = experience(ppo, config, models)
+    models.policy.train()
+    _, ratio_max = ppo.accumulate_gradients(
+        config, models, batch, np.arange(6), torch.amp.GradScaler("cpu", enabled=False)
+    )
+    assert ratio_max.item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_single_optimizer_step_needs_no_old_logprobs(ppo, setup):
+    config, models = setup(ppo_epochs=1, kl_coef=0.0)
+    randomize_head(models.critic)
+    batch = experience(ppo, config, models, 0.0)
+    assert "old_logprobs" not in batch
+    got, _ = gradients(ppo, config, models, batch)
+    two = dataclasses.replace(config, ppo_epochs=2)
+    expected, _ = gradients(ppo, two, models, experience(ppo, two, models, 0.0))
+    assert max(relative(a, b) for a, b in zip(got, expected, strict=True)) < 1e-5
+
+
+def test_score_penalty_and_kl_reach_the_rewards(ppo, setup):
+    config, models = setup(missing_eos_penalty=0.5, kl_coef=0.1)
+    with torch.no_grad():
+        models.policy.get_output_embeddings().weight.mul_(1.1)  # off the reference
+    samples = made_up_samples(ppo, models.tokenizer)
+    batch = ppo.make_experience(config, models, samples, 0.3)
+    d = (batch["old_logprobs"] - batch["ref_logprobs"]) * batch["response_mask"]
+    assert d.abs().max() > 0.01
+    for i, sample in enumerate(samples):
+        expected = -0.3 * d[i]
+        expected[batch["response_mask"][i].nonzero()[-1]] += sample["score"] - (0 if sample["finished"] else 0.5)
+        torch.testing.assert_close(batch["rewards"][i], expected, rtol=0, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ sampling
+
+
+def sample(ppo, config, models, rows, noise):
+    return ppo.HFEngine(config, models).generate([row["prompt_ids"] for row in rows], noise)
+
+
+def uniform(config, rows, seed=0):
+    return np.random.default_rng(seed).random((rows, config.max_new_tokens))
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
+def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family, temperature):
+    config, models = setup(family, temperature=temperature)
+    rows = chat_rows(ppo, models.tokenizer)
+    outputs = sample(ppo, config, models, rows, uniform(config, len(rows)))
+    samples = [
+        {**row, "response_ids": ids, "rollout_logprobs": logprobs, "finished": True, "score": 0.0}
+        for row, (ids, logprobs) in zip(rows, outputs, strict=True)
+    ]
+    batch = ppo.make_experience(config, models, samples, 0.1)
+    torch.testing.assert_close(batch["rollout_logprobs"], batch["old_logprobs"], rtol=0, atol=1e-4)
+    assert batch["old_logprobs"].min() < -0.1
+
+
+@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
+def test_a_completion_does_not_depend_on_the_rest_of_its_batch(ppo, setup, family):
+    config, models = setup(family)
+    rows = chat_rows(ppo, models.tokenizer) * 3
+    noise = uniform(config, len(rows))
+    together = sample(ppo, config, models, rows, noise)
+    parts = sample(ppo, dataclasses.replace(config, rollout_batch_size=5), models, rows, noise)
+    alone = [sample(ppo, config, models, [row], noise[i : i + 1])[0] for i, row in enumerate(rows)]
+    for got in (parts, alone):
+        assert [ids for ids, _ in got] == [ids for ids, _ in together]
+        for (_, mine), (_, expected) in zip(got, together, strict=True):
+            assert mine == pytest.approx(expected, abs=1e-4)
+    assert len({tuple(ids) for ids, _ in together}) > 5
+
+
+@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gemma3"])
+def test_greedy_decoding_equals_that_of_transformers(ppo, setup, family):
+    """Rows end at different times here, so rows leave the batch while others go on."""
+    config, models = setup(family)
+    rows = chat_rows(ppo, models.tokenizer)
+    models.policy.generation_config.eos_token_id = models.eos_ids = [2, 62]  # 62 is a byte the model writes often
+    got = sample(ppo, config, models, rows, None)
+    for row, (ids, _) in zip(rows, got, strict=True):
+        prompt = torch.tensor([row["prompt_ids"]])
+        expected = models.policy.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False, eos_token_id=[2, 62]
+        )
+        assert ids == expected[0, prompt.shape[1] :].tolist()
+
+
+def test_a_completion_ends_with_its_end_token_and_nothing_after_it(ppo, setup):
+    config, models = setup()
+    outputs = sample(ppo, config, models, chat_rows(ppo, models.tokenizer) * 4, uniform(config, 24))
+    assert any(ids[-1] in models.eos_ids for ids, _ in outputs)
+    for ids, logprobs in outputs:
+        assert not set(ids[:-1]) & set(models.eos_ids)
+        assert ids[-1] in models.eos_ids or len(ids) == config.max_new_tokens
+        assert len(ids) == len(logprobs) and all(p <= 0 for p in logprobs)
+
+
+# ------------------------------------------------------------------------------------------------ critic, reference
+
+
+def parameters(network):
+    return {name: p.detach().clone() for name, p in network.named_parameters()}
+
+
+def one_update(ppo, config, models, step=0, batch=None):
+    batch = batch or experience(ppo, config, models)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, enabled=config.precision == "fp16")
+    return ppo.update(config, models, ppo.make_optimizer(config, models), scaler, batch, step, {"bad": 0})
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_values_start_at_zero_and_learn(ppo, setup, critic):
+    config, models = setup(critic=critic, critic_lr=1e-3, value_clip=0.0)
+    batch = experience(ppo, config, models)
+    assert (batch["values"] == 0).all()
+    assert (models.critic.backbone is None) == (critic == "shared")
+    before = one_update(ppo, config, models, batch=batch)["value/loss"]
+    assert experience(ppo, config, models)["values"].abs().max() > 0
+    assert one_update(ppo, config, models, batch=batch)["value/loss"] < before
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_critic_warmup_leaves_the_policy_alone(ppo, setup, critic):
+    config, models = setup(critic=critic, critic_warmup_steps=2, weight_decay=0.1)
+    policy, head = parameters(models.policy), models.critic.head.weight.detach().clone()
+    one_update(ppo, config, models, step=1)
+    assert all(torch.equal(p, policy[name]) for name, p in models.policy.named_parameters())
+    assert not torch.equal(models.critic.head.weight, head)
+    one_update(ppo, config, models, step=2)
+    assert not all(torch.equal(p, policy[name]) for name, p in models.policy.named_parameters())
+
+
+def test_without_kl_no_reference_is_loaded(ppo, setup, monkeypatch):
+    loaded = []
+    load = ppo.load_network
+    monkeypatch.setattr(ppo, "load_network", lambda *args, **kwargs: loaded.append(args) or load(*args, **kwargs))
+    config, models = setup(kl_coef=0.0)
+    assert models.reference is None and len(loaded) == 2, "policy and critic"
+    batch = experience(ppo, config, models, 0.0)
+    assert "ref_logprobs" not in batch and (batch["kl"] == 0).all()
+    assert not any(name.startswith("kl/ref") for name in one_update(ppo, config, models))
+    assert setup()[1].reference is not None and len(loaded) == 5
+
+
+def test_the_reference_stays_as_it_was(ppo, setup):
+    config, models = setup(lr=1e-2)
+    reference = parameters(models.reference)
+    first = experience(ppo, config, models)
+    assert (first["kl"] == 0).all()
+    one_update(ppo, config, models)
+    assert all(torch.equal(p, reference[name]) for name, p in models.reference.named_parameters())
+    second = experience(ppo, config, models)
+    torch.testing.assert_close(second["ref_logprobs"], first["ref_logprobs"], rtol=0, atol=0)
+    assert second["kl"].abs().max() > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out")  # peft says that it handles GPT-2's transposed layers
+@pytest.mark.parametrize("family", ["tiny_lm", "gpt2"])
+def test_the_reference_of_lora_is_the_base_model(ppo, setup, family):
+    config, models = setup(family, lora_rank=4, lr=1e-2)
+    assert models.reference is models.policy
+    base = experience(ppo, *setup(family))["old_logprobs"]
+    torch.testing.assert_close(experience(ppo, config, models)["old_logprobs"], base, rtol=0, atol=1e-5)
+    one_update(ppo, config, models)
+    batch = experience(ppo, config, models)
+    torch.testing.assert_close(batch["ref_logprobs"], base, rtol=0, atol=1e-5)
+    assert (batch["old_logprobs"] - base).abs().max() > 1e-3
+    trained = {name for name, p in models.policy.named_parameters() if p.requires_grad}
+    assert trained and all("lora_" in name for name in trained)
+
+
+# ------------------------------------------------------------------------------------------------ update
+
+
+def test_all_epochs_and_minibatches_are_optimizer_steps(ppo, setup):
+    config, models = setup(ppo_epochs=3, minibatches=2, warmup_steps=4, lr=1e-4)
+    metrics = one_update(ppo, config, models, step=1)
+    assert metrics["optim/updates"] == 6 and metrics["optim/skipped_updates"] == 0
+    assert metrics["optim/lr"] == pytest.approx(0.5e-4)
+
+
+def test_target_kl_ends_the_update(ppo, setup):
+    config, models = setup(ppo_epochs=8, lr=1e-2, target_kl=1e-3)
+    metrics = one_update(ppo, config, models)
+    assert 1 <= metrics["optim/updates"] < 8
+
+
+def test_non_finite_gradients_are_skipped_counted_and_stop_the_run(ppo, setup):
+    config, models = setup(max_bad_updates=3, ppo_epochs=2)
+    before, batch, health = parameters(models.policy), experience(ppo, config, models), {"bad": 0}
+    batch["advantages"] = batch["advantages"] * float("nan")
+    scaler, optimizer = torch.amp.GradScaler("cpu", enabled=False), ppo.make_optimizer(config, models)
+    metrics = ppo.update(config, models, optimizer, scaler, batch, 0, health)
+    assert metrics["optim/skipped_updates"] == 2 and health["bad"] == 2
+    with pytest.raises(ppo.DivergedError, match=r"step 2: got 3 non-finite gradients"):
+        ppo.update(config, models, optimizer, scaler, batch, 1, health)
+    assert all(torch.equal(p, before[name]) for name, p in models.policy.named_parameters())
+
+
+def test_gradients_are_clipped_each(ppo, setup):
+    """One SGD-like step cannot show clipping under Adam, so look at the gradients that the optimizer gets."""
+    config, models = setup(max_grad_norm=0.01, ppo_epochs=1)
+    optimizer, seen = ppo.make_optimizer(config, models), []
+    optimizer.register_step_pre_hook(
+        lambda opt, *_: seen.extend(
+            torch.stack([p.grad.norm() for p in g["params"] if p.grad is not None]).norm() for g in opt.param_groups
+        )
+    )
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    metrics = ppo.update(config, models, optimizer, scaler, experience(ppo, config, models), 0, {"bad": 0})
+    assert [norm.item() for norm in seen] == pytest.approx([0.01, 0.01], rel=1e-3)
+    assert metrics["optim/grad_norm"] > 0.01 and metrics["optim/critic_grad_norm"] > 0.01
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_lower_precision_runs_on_fp32_weights_near_the_fp32_numbers(ppo, setup, precision):
+    wide = experience(ppo, *setup())
+    config, models = setup(precision=precision, lr=1e-5)
+    batch = experience(ppo, config, models)
+    assert {p.dtype for p in models.policy.parameters()} == {torch.float32}
+    assert {p.dtype for p in models.reference.parameters()} == {ppo.compute_dtype(config)}
+    assert {x.dtype for name, x in batch.items() if x.is_floating_point()} == {torch.float32}
+    torch.testing.assert_close(batch["old_logprobs"], wide["old_logprobs"], rtol=0.05, atol=0.25)
+    before = parameters(models.policy)
+    metrics = one_update(ppo, config, models, batch=batch)
+    assert metrics["optim/skipped_updates"] == 0 and metrics["policy/ratio_max"] < 2
+    assert not all(torch.equal(p, before[name]) for name, p in models.policy.named_parameters())
+    outputs = sample(ppo, config, models, chat_rows(ppo, models.tokenizer), uniform(config, 6))
+    assert all(np.isfinite(logprobs).all() for _, logprobs in outputs)
+
+
+# ------------------------------------------------------------------------------------------------ data order
+
+
+def test_prompts_are_one_stream_of_reshuffled_passes(ppo):
+    config, rows = ppo.Config(batch_size=4, seed=5), [{"id": i} for i in range(10)]
+    stream = [row["id"] for step in range(10) for row in ppo.batch_rows(rows, config, step)]
+    passes = [stream[i : i + 10] for i in range(0, 40, 10)]
+    assert all(sorted(order) == list(range(10)) for order in passes)
+    assert len({tuple(order) for order in passes}) == 4
+    other = [row["id"] for row in ppo.batch_rows(rows, ppo.Config(batch_size=4, seed=6), 0)]
+    assert other != stream[:4]

@@ -1,0 +1,119 @@
+"""Two steps of the PPO trainer on tiny random models of each family, built from their configurations."""
+
+import json
+
+import pytest
+import torch
+from conftest import FAMILIES, save_random_model
+
+# peft says that it handles GPT-2's transposed layers
+pytestmark = pytest.mark.filterwarnings("ignore:fan_in_fan_out")
+
+REWARD = """
+def vowels(prompts, completions, **kwargs):
+    texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
+    return [float(sum(text.count(v) for v in "aeiou")) - 0.1 * len(text) for text in texts]
+"""
+QUESTIONS = ["1+1=", "34+71=", "What is 12+5? Be brief.", "7", "Add 19 and 23, then say it.", "90+9="]
+CHATS = [[{"role": "system", "content": "Sums."}, {"role": "user", "content": text}] for text in QUESTIONS]
+
+
+@pytest.fixture
+def two_steps(ppo, tmp_path):
+    """Train for two steps and return (metrics lines, run folder); also checks what must hold for every model."""
+    (tmp_path / "rewards.py").write_text(REWARD)
+
+    def run(model: str, *flags, prompts=CHATS, name="run"):
+        data, folder = tmp_path / f"{name}.jsonl", tmp_path / name
+        data.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+        sizes = ["--steps=2", "--batch_size=4", "--max_new_tokens=8", "--lr=1e-3", "--minibatches=2", "--plot_every=0"]
+        files = [f"--data={data}", f"--reward={tmp_path / 'rewards.py'}:vowels", f"--output_dir={folder}"]
+        assert ppo.main([f"--model={model}", *files, *sizes, *flags]) == 0
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert [line["step"] for line in lines] == [1, 2]
+        for line in lines:
+            assert line["rollout/logprob_gap_max"] < 1e-4, "sampler and trainer see the same positions and logits"
+            assert line["optim/skipped_updates"] == 0 and line["optim/grad_norm"] > 0
+        assert lines[0]["kl/ref"] == pytest.approx(0, abs=1e-5) and abs(lines[1]["kl/ref"]) > 1e-5
+        return lines, folder
+
+    return run
+
+
+def load(folder):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+def logits(folder):
+    with torch.no_grad():
+        return load(folder)(input_ids=torch.tensor([[4, 22, 16, 22, 34, 2, 5]])).logits
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_steps(two_steps, tmp_path, family):
+    source = save_random_model(family, tmp_path / family)
+    lines, folder = two_steps(source)
+    assert lines[0]["rollout/length_mean"] < 8, "some completions ended by themselves"
+    before, after = load(source), load(folder / "final")
+    assert type(after) is type(before)
+    start = before.state_dict()
+    still = [name for name, weight in after.state_dict().items() if torch.equal(weight, start[name])]
+    assert not still, "every weight is trained"
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_lora(two_steps, tmp_path, family):
+    """The adapters in final/ load with transformers alone; merged into the weights they give the same logits."""
+    source = save_random_model(family, tmp_path / family)
+    _, adapters = two_steps(source, "--lora_rank=2", name="adapters")
+    _, merged = two_steps(source, "--lora_rank=2", "--merge_lora", name="merged")
+    assert (adapters / "final" / "adapter_config.json").exists()
+    assert not (merged / "final" / "adapter_config.json").exists()
+    torch.testing.assert_close(logits(adapters / "final"), logits(merged / "final"), rtol=0, atol=1e-4)
+    assert (logits(source) - logits(merged / "final")).abs().max() > 1e-3
+
+
+def test_the_lora_critic_is_trained_and_resumes(ppo, two_steps, tmp_path):
+    source = save_random_model("llama", tmp_path / "llama")
+    _, folder = two_steps(source, "--lora_rank=2")
+    saved = torch.load(folder / "checkpoints" / "step-000002" / "critic.pt", weights_only=True)
+    assert {name.split(".")[0] for name in saved} == {"backbone", "head"}
+    assert all("lora_" in name for name in saved if name.startswith("backbone"))
+    assert all(x.abs().max() > 0 for x in saved.values()), "LoRA's B and the head start at 0"
+
+
+@pytest.mark.parametrize("prompts", [CHATS, QUESTIONS], ids=["chat", "text"])
+def test_a_model_without_a_chat_template(two_steps, tmp_path, capsys, prompts):
+    two_steps(save_random_model("llama", tmp_path / "llama", chat_template=False), prompts=prompts)
+    assert ("no chat template" in capsys.readouterr().err) == (prompts is CHATS)
+
+
+def test_a_model_without_a_pad_token(two_steps, tmp_path):
+    """The pad token changes nothing, so the run is the one with it."""
+    plain, _ = two_steps(save_random_model("gpt2", tmp_path / "with"), name="plain")
+    lines, folder = two_steps(save_random_model("gpt2", tmp_path / "without", pad=False))
+    timed = ("time/", "rollout/tokens_per_s")
+    assert [{k: v for k, v in line.items() if not k.startswith(timed)} for line in lines] == [
+        {k: v for k, v in line.items() if not k.startswith(timed)} for line in plain
+    ]
+    assert load(folder / "final").config.pad_token_id is None
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--critic=shared",),
+        ("--gradient_checkpointing",),
+        ("--critic=shared", "--gradient_checkpointing", "--lora_rank=2"),
+    ],
+    ids=" ".join,
+)
+def test_other_ways_to_hold_the_networks(two_steps, tmp_path, flags):
+    two_steps(save_random_model("qwen3", tmp_path / "qwen3"), *flags)
+
+
+def test_a_critic_of_another_family(two_steps, tmp_path):
+    critic = save_random_model("olmo2", tmp_path / "olmo2", seed=1)
+    two_steps(save_random_model("llama", tmp_path / "llama"), f"--critic_model={critic}")

@@ -1,0 +1,54 @@
+"""assets/make_tiny_lm.py gives the same bytes again, and the committed data are what it writes."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import ASSETS, EVAL_DATA, TRAIN_DATA, script_env
+
+TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+FILES = TOKENIZER | {"config.json", "generation_config.json", "model.safetensors"}
+SMALL = ("--steps", 3, "--batch", 16, "--hidden", 32, "--layers", 1)  # the report at the end takes most of the time
+
+
+def generate(*flags) -> None:
+    """Run the generator."""
+    command = [sys.executable, str(ASSETS / "make_tiny_lm.py"), *map(str, flags)]
+    subprocess.run(command, env=script_env(), check=True, capture_output=True, timeout=300)
+
+
+def contents(folder) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    """Two outputs of the same seed."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("a", "b")]
+    for folder in folders:
+        generate(*SMALL, "--out", folder / "lm", "--data_out", folder / "data")
+    return [contents(folder) for folder in folders]
+
+
+def test_the_same_seed_gives_the_same_bytes(twins):
+    assert {f"lm/{name}" for name in FILES} <= set(twins[0])
+    assert twins[0] == twins[1]
+
+
+def test_another_seed_gives_another_model_on_the_same_data(twins, tmp_path):
+    generate(*SMALL, "--seed", 1, "--out", tmp_path / "lm", "--data_out", tmp_path / "data")
+    other = contents(tmp_path)
+    assert {name for name in other if other[name] != twins[0][name]} == {"lm/model.safetensors"}
+
+
+def test_the_committed_tokenizer_is_the_generators(twins):
+    for name in TOKENIZER:
+        assert twins[0][f"lm/{name}"] == (ASSETS / "tiny_lm" / name).read_bytes(), name
+
+
+def test_the_committed_data_are_the_generators(tmp_path):
+    generate("--data_only", "--out", tmp_path / "lm", "--data_out", tmp_path)
+    assert (tmp_path / EVAL_DATA.name).read_bytes() == EVAL_DATA.read_bytes()
+    assert (tmp_path / TRAIN_DATA.name).read_bytes() == TRAIN_DATA.read_bytes()
+    assert not (tmp_path / "lm").exists()

@@ -1,0 +1,144 @@
+"""tools/venv.sh with a stand-in for Python that only notes what it is asked: nothing is downloaded."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+UTILITIES = ("sh", "cmp", "cp", "cat", "date", "dirname", "mkdir", "rm", "sed")
+
+# answers as Python $version would; `-m venv` copies itself, `-m pip install` is noted and fails where a file says so
+STAND_IN = """#!/bin/sh
+case "$*" in
+    --version) echo "Python {version}" ;;
+    *"sys.version_info"*) exit {misfit} ;;
+    *"sys.version.split"*) echo {version} ;;
+    "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo venv >>"$TREE/log" ;;
+    "-m pip install"*) [ ! -e "$TREE/no_network" ] || exit 1; echo "pip ${{7}} ${{8:-}}" >>"$TREE/log" ;;
+esac
+"""
+
+
+class Tree:
+    """A folder with tools/venv.sh, requirements and a PATH that holds the given stand-ins only."""
+
+    def __init__(self, root, **pythons):
+        self.root, self.path = root, root / "bin"
+        (root / "tools").mkdir()
+        self.path.mkdir()
+        shutil.copy(ROOT / "tools" / "venv.sh", root / "tools")
+        (root / "requirements.txt").write_text("torch==9.9  # first\nother==1.0  # then\n")
+        for name in UTILITIES:
+            (self.path / name).symlink_to(shutil.which(name))
+        for name, version in pythons.items():
+            self.add_python(name.replace("_", "."), version)
+
+    def add_python(self, name: str, version: str) -> None:
+        """Put a stand-in on the PATH."""
+        fits = version.startswith(("3.11", "3.12", "3.13"))
+        (self.path / name).write_text(STAND_IN.format(version=version, misfit=int(not fits)))
+        (self.path / name).chmod(0o755)
+
+    def setup(self, **env) -> subprocess.CompletedProcess:
+        """Run the script."""
+        env = {"PATH": str(self.path), "TREE": str(self.root), **env}
+        command = [str(self.path / "sh"), str(self.root / "tools" / "venv.sh")]
+        return subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=60)
+
+    def log(self) -> list[str]:
+        """What the stand-in was asked since the last call."""
+        path = self.root / "log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return [line.strip() for line in lines]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path, python3="3.12.4")
+
+
+INSTALL = ["pip torch==9.9", "pip -r requirements.txt"]
+
+
+def test_first_set_up_makes_the_folder_and_installs_torch_first(tree):
+    done = tree.setup()
+    assert done.returncode == 0 and "Python 3.12.4" in done.stdout and done.stderr == ""
+    assert tree.log() == ["venv", *INSTALL]
+    assert not (tree.root / ".venv" / "unfinished").exists()
+
+
+def test_nothing_happens_when_nothing_changed(tree):
+    tree.setup()
+    tree.log()
+    os.utime(tree.root / "requirements.txt")  # a fresh checkout touches the file without changing it
+    done = tree.setup()
+    assert (done.returncode, done.stdout, tree.log()) == (0, "", [])
+
+
+def test_changed_requirements_are_installed_into_the_same_folder(tree):
+    tree.setup()
+    tree.log()
+    with (tree.root / "requirements.txt").open("a") as f:
+        f.write("third==2.0  # new\n")
+    assert tree.setup().returncode == 0 and tree.log() == INSTALL
+
+
+def test_an_interrupted_set_up_starts_afresh(tree):
+    (tree.root / "no_network").touch()
+    assert tree.setup().returncode != 0
+    assert tree.log() == ["venv"]
+    (tree.root / "no_network").unlink()
+    assert tree.setup().returncode == 0 and tree.log() == ["venv", *INSTALL]
+
+
+def test_a_folder_without_a_working_python_is_replaced(tree):
+    (tree.root / ".venv" / "bin").mkdir(parents=True)
+    (tree.root / ".venv" / "bin" / "python").symlink_to("/nowhere/python3")
+    assert tree.setup().returncode == 0 and tree.log() == ["venv", *INSTALL]
+
+
+def test_an_environment_made_by_something_else_is_kept(tree):
+    bin_folder = tree.root / ".venv" / "bin"
+    bin_folder.mkdir(parents=True)
+    shutil.copy(tree.path / "python3", bin_folder / "python")
+    (tree.root / ".venv" / "mine").touch()
+    assert tree.setup().returncode == 0 and tree.log() == INSTALL
+    assert (tree.root / ".venv" / "mine").exists()
+
+
+def test_an_environment_of_an_old_python_is_named_and_kept(tree):
+    tree.add_python("python3.9", "3.9.1")
+    (tree.root / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(tree.path / "python3.9", tree.root / ".venv" / "bin" / "python")
+    done = tree.setup()
+    assert done.returncode == 1 and "got .venv with Python 3.9.1" in done.stderr and "try" in done.stderr
+    assert (tree.root / ".venv" / "bin" / "python").exists() and tree.log() == []
+
+
+def test_too_old_a_python_gets_a_clear_message(tmp_path):
+    tree = Tree(tmp_path, python3="3.10.12", python="3.14.0")
+    done = tree.setup()
+    assert done.returncode == 1 and done.stdout == ""
+    assert "got python3 (3.10.12) python (3.14.0)" in done.stderr
+    assert "expected Python 3.11, 3.12 or 3.13" in done.stderr and "try" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_no_python_at_all_gets_a_clear_message(tmp_path):
+    done = Tree(tmp_path).setup()
+    assert done.returncode == 1 and "got no Python" in done.stderr
+
+
+def test_a_later_candidate_is_taken_where_the_first_does_not_fit(tmp_path):
+    tree = Tree(tmp_path, python3="3.10.12", python3_11="3.11.2")
+    done = tree.setup(PYTHON="python3.8")
+    assert done.returncode == 0 and "Python 3.11.2" in done.stdout
+    assert "PYTHON=python3.8 does not fit" in done.stderr
+
+
+def test_the_asked_for_python_comes_first(tmp_path):
+    tree = Tree(tmp_path, python3="3.11.2", python3_13="3.13.1")
+    assert "Python 3.13.1" in tree.setup(PYTHON="python3.13").stdout

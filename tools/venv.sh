@@ -1,0 +1,62 @@
+#!/bin/sh
+# Build, update or repair .venv from requirements.txt; quick when nothing changed.
+#
+#     sh tools/venv.sh                     # with the first Python 3.11 to 3.13 found
+#     PYTHON=python3.12 sh tools/venv.sh   # with this one
+#
+# .venv/installed.txt is the requirements.txt that was installed in full. .venv/unfinished stands in a folder that this
+# script has begun and not finished: the next call starts it afresh. A .venv made by something else is only added to.
+set -eu
+cd "$(dirname "$0")/.."
+fits='import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+candidates="${PYTHON:-} python3 python3.13 python3.12 python3.11 python"
+
+find_python() {
+    for candidate in $candidates; do
+        if "$candidate" -c "$fits" >/dev/null 2>&1; then
+            echo "$candidate"
+            return
+        fi
+        [ "$candidate" != "${PYTHON:-}" ] || echo "set-up: PYTHON=$PYTHON does not fit, looking for another" >&2
+    done
+    found=""
+    for candidate in $candidates; do
+        version=$("$candidate" -c 'import sys; print(sys.version.split()[0])' 2>/dev/null) || continue
+        "$candidate" -c 'import venv, ensurepip' 2>/dev/null || version="$version without venv and ensurepip"
+        found="$found $candidate ($version)"
+    done
+    echo "error: got${found:- no Python}; expected Python 3.11, 3.12 or 3.13 with its venv module;" >&2
+    echo "       try installing one (Debian, Ubuntu: python3-venv too), or make PYTHON=/path/to/python3.12" >&2
+    exit 1
+}
+
+pip_install() {
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@"
+}
+
+if cmp -s requirements.txt .venv/installed.txt && .venv/bin/python -c 'import pip' 2>/dev/null; then
+    exit 0
+fi
+started=$(date +%s)
+if [ -e .venv/unfinished ] || ! .venv/bin/python -c '' 2>/dev/null; then
+    python=$(find_python)
+    echo "set-up: making .venv with $("$python" --version)"
+    rm -rf .venv
+    mkdir .venv
+    : >.venv/unfinished
+    "$python" -m venv .venv
+elif ! .venv/bin/python -c "$fits" 2>/dev/null; then
+    echo "error: got .venv with $(.venv/bin/python --version); expected Python 3.11, 3.12 or 3.13; try rm -r .venv" >&2
+    exit 1
+elif ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+    .venv/bin/python -m ensurepip >/dev/null
+fi
+rm -f .venv/installed.txt
+torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.txt)
+echo "set-up: installing $torch, the largest download"
+pip_install "$torch"
+echo "set-up: installing the rest of requirements.txt"
+pip_install -r requirements.txt
+cp requirements.txt .venv/installed.txt
+rm -f .venv/unfinished
+echo "set-up: done in $(($(date +%s) - started)) s"
