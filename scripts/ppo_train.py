@@ -57,6 +57,9 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
 class UserError(Exception):
     """Something the user can mend; printed without a traceback. `code` is the exit code."""
 
@@ -261,8 +264,13 @@ def check_config(config: Config, world: int = 1) -> None:
         f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
         "policy whose log-probs the ratio compares; try a lower --temperature",
     )
-    for name in POSITIVE:
-        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected more than 0")
+    for name, value in vars(config).items():
+        if isinstance(value, int | float):
+            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
+            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     part = config.minibatches * world
     need(
         config.batch_size % part == 0,
@@ -522,7 +530,7 @@ def read_rows(source: str, split: str) -> list[dict]:
         if suffix in (".jsonl", ".ndjson"):
             return read_json_lines(path)
     except (ValueError, OSError, csv.Error) as error:
-        raise UserError(f"{path}: got a file that cannot be read as {suffix}: {error}") from None
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
     raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
@@ -608,10 +616,12 @@ def load_function(spec: str):
             module_spec.loader.exec_module(module)
         except Exception as error:
             del sys.modules[module_name]
-            raise UserError(f"got reward {spec!r}: importing {file} raises {type(error).__name__}: {error}") from error
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
     members = vars(sys.modules[module_name])
     function = members.get(name)
     known = ", ".join(n for n, member in members.items() if callable(member) and not n.startswith("_"))
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     need(callable(function), f"got reward {spec!r}: {file} has no function {name!r}; expected one of {known}")
     return function, factor
 
@@ -766,7 +776,7 @@ def load_tokenizer(config: Config):
     try:
         return AutoTokenizer.from_pretrained(config.model)
     except (OSError, ValueError) as error:
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}") from error
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
 
 
 def disable_dropout(model) -> None:
@@ -795,7 +805,7 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
     try:
         model = auto_class.from_pretrained(source, dtype=compute_dtype(config) if frozen else torch.float32, **extra)
     except (OSError, ValueError) as error:
-        raise UserError(f"got model {source!r}, which does not load: {error}") from error
+        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
     disable_dropout(model)
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     return model.requires_grad_(not frozen).eval()
@@ -807,8 +817,13 @@ def add_lora(model, config: Config, folder: Path | None = None):
 
     if folder:
         return PeftModel.from_pretrained(model, folder, is_trainable=True).eval()
-    alpha = config.lora_alpha or 2 * config.lora_rank
-    return get_peft_model(model, LoraConfig(r=config.lora_rank, lora_alpha=alpha, target_modules="all-linear")).eval()
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules="all-linear",
+        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
+    )
+    return get_peft_model(model, lora).eval()
 
 
 def unwrapped(model):
@@ -1564,10 +1579,9 @@ def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
     return json.loads((checkpoint / "state.json").read_text())
 
 
-def prepare_output(config: Config) -> Path | None:
-    """Create the output folder and return the checkpoint to resume from; refuse another run's folder."""
+def find_checkpoint(config: Config) -> Path | None:
+    """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
     folder = Path(config.output_dir)
-    settings = json.loads(json.dumps(dataclasses.asdict(config)))
     if not config.resume:
         found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
         need(
@@ -1575,18 +1589,26 @@ def prepare_output(config: Config) -> Path | None:
             f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
             "try --resume to go on, or another --output_dir",
         )
-    elif (folder / "config.json").exists():
-        saved = json.loads((folder / "config.json").read_text())
+        return None
+    if (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
         changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
         text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
         need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    return next(reversed(checkpoints(config)), None)
+
+
+def write_settings(config: Config) -> None:
+    """Create the output folder with config.json, once all else is known to be in order."""
     gather_rows([None])  # everybody has looked before the first file appears
-    if world()[0] == 0:
+    folder = Path(config.output_dir)
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.tmp").write_text(json.dumps(settings, indent=1))
-        os.replace(folder / "config.tmp", folder / "config.json")
-    gather_rows([None])
-    return checkpoints(config)[-1] if config.resume and checkpoints(config) else None
+        if world()[0] == 0:
+            (folder / "config.tmp").write_text(json.dumps(dataclasses.asdict(config), indent=1))
+            os.replace(folder / "config.tmp", folder / "config.json")
+    except OSError as error:
+        raise UserError(f"got output_dir {str(folder)!r} ({error}); expected a folder that can be written") from None
 
 
 def export(config: Config, models: Models, target: Path) -> None:
@@ -1644,8 +1666,8 @@ def start_processes(config: Config):
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    able = torch.cuda.is_available() or not name.startswith("cuda")
-    need(able, f"got --device {name}; expected a CUDA device on this machine; try --device cpu")
+    able = name == "cpu" or (name.split(":")[0] == "cuda" and torch.cuda.is_available())
+    need(able, f"got --device {name}; expected auto, cpu, or cuda[:N] on a machine that has it; try --device cpu")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         if name == "cuda":
             name = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -1703,7 +1725,7 @@ def train(config: Config) -> int:
     rows, held_out = load_rows(config, load_tokenizer(config))
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
-    checkpoint = prepare_output(config)
+    checkpoint = find_checkpoint(config)
     models = load_models(config, device, checkpoint)
     check_context(config, models, rows + held_out)
     optimizer = make_optimizer(config, models)
@@ -1713,6 +1735,7 @@ def train(config: Config) -> int:
         saved = restore(models, optimizer, scaler, checkpoint)
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
+    write_settings(config)
     log, stop = RunLog(config, state["step"] if checkpoint else -1), StopRequest()
 
     def save() -> None:
