@@ -230,7 +230,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
 
     try:
         settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
     flags = []
@@ -484,7 +484,7 @@ def read_json_lines(path: Path) -> list[dict]:
                 continue
             try:
                 rows.append(json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
             need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
     return rows
@@ -529,7 +529,7 @@ def read_rows(source: str, split: str) -> list[dict]:
             return rows
         if suffix in (".jsonl", ".ndjson"):
             return read_json_lines(path)
-    except (ValueError, OSError, csv.Error) as error:
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
     raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
@@ -569,7 +569,10 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
         )
         prompt = row[config.prompt_column]
         check_prompt(prompt, where)
-        ids = list(encode_prompt(tokenizer, prompt))
+        try:
+            ids = list(encode_prompt(tokenizer, prompt))
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: the chat template refuses the prompt: {error}; try other roles") from error
         need(ids, f"{where}: got a prompt of no tokens; expected at least one")
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
@@ -677,6 +680,8 @@ class Reward:
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
         """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
         arguments = reward_arguments(rows, completions, completion_ids)
         try:
             results = self.run(arguments)
@@ -698,7 +703,7 @@ class Reward:
         checked = []
         for i, value in enumerate(values):
             value = value.item() if hasattr(value, "item") else value
-            if value is not None and (not isinstance(value, int | float) or not math.isfinite(value)):
+            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
                 where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
                 raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
             checked.append(None if value is None else float(value))
@@ -978,7 +983,7 @@ class HFEngine:
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
-        size = self.config.rollout_batch_size or len(prompts)
+        size = self.config.rollout_batch_size or max(1, len(prompts))
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         outputs = [None] * len(prompts)
         for start in range(0, len(order), size):
@@ -1031,7 +1036,7 @@ def inverse_cdf(log_probs, uniform):
 
     cdf = log_probs.double().exp().cumsum(-1)
     point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - 1e-12)  # below the total in spite of rounding
-    return torch.searchsorted(cdf, point, right=True).squeeze(-1)
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
 class VllmEngine:
