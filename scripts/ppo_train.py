@@ -35,6 +35,7 @@ import copy
 import csv
 import dataclasses
 import difflib
+import hashlib
 import importlib.util
 import inspect
 import json
@@ -105,9 +106,8 @@ class Config:
 
     # model and data
     model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or a hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    data_split: str = setting("train", "split to take when --data is a hub id")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
@@ -121,7 +121,7 @@ class Config:
     top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
     top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: all)")
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     # algorithm
     critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
@@ -157,7 +157,7 @@ class Config:
     precision: str = setting("fp32", "compute precision; trained weights stay fp32", ["fp32", "bf16", "fp16"])
     device: str = setting("auto", "auto, cpu, cuda or cuda:N")
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
-    logits_chunk: int = setting(2**25, "logits (tokens x vocabulary) that exist at once")
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
@@ -176,6 +176,7 @@ class Config:
 
 FREE_ON_RESUME = {
     *("steps", "output_dir", "resume", "dry_run", "device", "report_to", "keep_checkpoints", "micro_batch_tokens"),
+    *("rollout_batch_size", "logits_chunk", "gradient_checkpointing"),
     *("sample_every", "plot_every", "eval_every", "save_every", "max_bad_updates", "merge_lora", "vllm_memory"),
 }
 
@@ -278,6 +279,8 @@ def check_config(config: Config, world: int = 1) -> None:
         f"batch_size that is a multiple of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
     need(config.kl_coef or not config.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
@@ -348,7 +351,7 @@ def kl_estimate(logprobs, ref_logprobs, estimator: str):
         return d
     if estimator == "k2":
         return d**2 / 2
-    return (-d).exp() + d - 1  # k3
+    return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
 
 
 def shape_rewards(scores, kl, response_mask, kl_coef: float):
@@ -374,7 +377,8 @@ def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
     next_value = torch.zeros_like(values[:, 0])
     next_advantage = torch.zeros_like(values[:, 0])
     advantages = torch.zeros_like(values)
-    for t in reversed(range(values.shape[1])):
+    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
+    for t in reversed(range(start, values.shape[1])):
         delta = rewards[:, t] + gamma * next_value - values[:, t]
         advantage = delta + gamma * gae_lambda * next_advantage
         keep = response_mask[:, t].bool()
@@ -495,18 +499,20 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
-def read_rows(source: str, split: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV or parquet file, or a hub id."""
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and not suffix,
+            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         import datasets
 
+        name, _, split = source.partition("@")
+        name, _, subset = name.partition(":")
         try:
-            return datasets.load_dataset(source, split=split).to_list()
+            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
         except Exception as error:
             raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
     try:
@@ -516,6 +522,7 @@ def read_rows(source: str, split: str) -> list[dict]:
             return pyarrow.parquet.read_table(path).to_pylist()
         if suffix == ".csv":
             with path.open(encoding="utf-8-sig", newline="") as f:
+                csv.field_size_limit(2**31 - 1)
                 reader, rows = csv.DictReader(f, strict=True), []
                 for row in reader:
                     fits = None not in row and None not in row.values()
@@ -558,7 +565,7 @@ def check_prompt(prompt, where: str) -> None:
 
 def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
-    rows = read_rows(source, config.data_split)
+    rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
     for number, row in enumerate(rows, start=1):
@@ -764,9 +771,7 @@ def autocast(config: Config, device):
     """Context in which the networks run; nothing in fp32."""
     import torch
 
-    if config.precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=compute_dtype(config))
+    return torch.autocast(device.type, dtype=compute_dtype(config), enabled=config.precision != "fp32")
 
 
 def load_tokenizer(config: Config):
@@ -804,12 +809,13 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
         need(able, "got --load_in_4bit; expected CUDA and `pip install bitsandbytes`; try --lora_rank alone")
         from transformers import BitsAndBytesConfig
 
-        dtype = compute_dtype(config)
-        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype)
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}  # QLoRA, Dettmers 2023
+        nf4["bnb_4bit_compute_dtype"] = compute_dtype(config)
+        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, **nf4)
         extra["device_map"] = {"": device}
     try:
         model = auto_class.from_pretrained(source, dtype=compute_dtype(config) if frozen else torch.float32, **extra)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
     disable_dropout(model)
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
@@ -845,6 +851,11 @@ def make_critic(config: Config, policy, device):
     critic.backbone = None
     if config.critic == "separate":
         critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
+        known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
+        need(
+            known >= used or config.load_in_4bit,
+            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
+        )
         if config.lora_rank:
             critic.backbone = add_lora(critic.backbone, config)
     size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
@@ -867,17 +878,21 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     if checkpoint:
         import torch
 
-        trained = torch.load(checkpoint / "critic.pt", map_location=device, weights_only=True)
+        trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
         critic.load_state_dict(trained, strict=False)
     reference = None
     if config.kl_coef:
         reference = policy
         if not config.lora_rank:
             reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+            if config.precision != "fp32":  # the residual stream and output layer of a policy under autocast are fp32
+                for layer in (reference.get_input_embeddings(), reference.get_output_embeddings()):
+                    layer.float()
+                for p in reference.parameters():
+                    p.data = p.data.float() if p.dim() < 2 else p.data
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic.backbone)):
             network.activation_checkpointing_enable({"use_reentrant": False})
-            network.enable_input_require_grads()
     ends = unwrapped(policy).generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
@@ -983,7 +998,7 @@ class HFEngine:
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
-        size = self.config.rollout_batch_size or max(1, len(prompts))
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         outputs = [None] * len(prompts)
         for start in range(0, len(order), size):
@@ -1015,7 +1030,7 @@ class HFEngine:
                 token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
                 ended = running & torch.isin(token, ends)
-                lengths[rows[ended]] = t + 1
+                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
                 running &= ~ended
                 alive = int(running.sum())
                 if not alive:
@@ -1051,26 +1066,39 @@ class VllmEngine:
                 "got --rollout_engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or hf"
             ) from None
         self.vllm, self.config, self.models = vllm, config, models
-        self.llm = vllm.LLM(
-            model=config.model,
-            dtype={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision],
-            gpu_memory_utilization=config.vllm_memory,
-            max_model_len=config.max_prompt_tokens + config.max_new_tokens,
-            distributed_executor_backend="external_launcher" if world()[1] > 1 else None,
-            logprobs_mode="processed_logprobs",  # after the temperature, as the trainer has them
-            seed=config.seed,
-        )
+        settings = {
+            "dtype": {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision],
+            "gpu_memory_utilization": config.vllm_memory,
+            "max_model_len": config.max_prompt_tokens + config.max_new_tokens,
+            "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
+            "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
+            "seed": config.seed,
+        }
+        try:
+            self.llm = vllm.LLM(model=config.model, **settings)
+        except Exception as error:
+            raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
 
     def sync(self) -> None:
-        """Copy the policy's weights, LoRA merged, into the engine and forget cached prefixes."""
-        policy, lora = self.models.policy, bool(self.config.lora_rank)
-        if lora:
-            policy.merge_adapter()
-        state = unwrapped(policy).state_dict()
-        named = [(k.replace(".base_layer", ""), v) for k, v in state.items() if "lora_" not in k]
-        self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(named)
-        if lora:
-            policy.unmerge_adapter()
+        """Copy the policy's weights into the engine and forget cached prefixes.
+
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
+        """
+        import torch
+
+        policy = unwrapped(self.models.policy)
+        adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
+
+        def weights():
+            for key, x in policy.state_dict().items():
+                owner, base, leaf = key.rpartition(".base_layer.")
+                if base and leaf == "weight":
+                    x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
+                if "lora_" not in key:
+                    yield key.replace(".base_layer", ""), x
+
+        with torch.no_grad():
+            self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(weights())
         self.llm.reset_prefix_cache()
 
     def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
@@ -1102,8 +1130,9 @@ def collect(config: Config, models: Models, engine, reward: Reward, rows: list[d
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             rewards = {name: values[i] for name, values in parts.items()}
             samples.append(sample | {"score": scores[i], "rewards": rewards})
-    except UserError as error:
-        failure = error
+    except Exception as error:  # the other processes wait for this one: tell them
+        what = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
     return gather_rows(samples, failure)
 
 
@@ -1248,7 +1277,7 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
         piece, _ = trimmed(batch, piece_rows)
         mask, loss, hidden = piece["response_mask"], 0.0, None
-        with autocast(config, models.device):
+        with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
             if train_policy or not models.critic.backbone:
                 hidden = predicting_states(models.policy, piece)
         if train_policy:
@@ -1267,7 +1296,7 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
         with autocast(config, models.device):
             if models.critic.backbone:
                 hidden = predicting_states(models.critic.backbone, piece)
-        values = token_values(models.critic, hidden if train_policy or models.critic.backbone else hidden.detach())
+        values = token_values(models.critic, hidden)
         error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
         sums[4] += error.detach()
         scaler.scale(loss + config.vf_coef * error).backward()
@@ -1277,48 +1306,59 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
 def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
     """Run the epochs and minibatches of one step and return its metrics."""
     import numpy as np
+    import torch
 
-    for network in filter(None, (models.policy, models.critic.backbone)):
-        network.train(config.gradient_checkpointing)  # dropout is off in either mode
+    switch_checkpointing(models, config.gradient_checkpointing)
     train_policy = step >= config.critic_warmup_steps
     factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
-    totals, norms, ratio_max, count, skipped, stopped = 0.0, 0.0, 0.0, 0, 0, False
+    applied, ratio_max, skipped, stopped = [], 0.0, 0, False
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
         for rows in order.reshape(config.minibatches, -1):
             sums, peak = accumulate_gradients(config, models, batch, rows, scaler, train_policy)
             sums = sum_over_processes(sums)
-            if config.target_kl and sums[3].item() > config.target_kl:
-                stopped = True
+            stopped = stopped or bool(config.target_kl and sums[3] > config.target_kl)
+            if stopped:
                 optimizer.zero_grad()
                 break
-            norm, applied = apply_gradients(config, optimizer, scaler)
-            skipped += not applied
-            health["bad"] = 0 if applied else health["bad"] + 1
+            norms = apply_gradients(config, optimizer, scaler)
+            finite = bool(torch.isfinite(norms).all())
+            skipped, health["bad"] = skipped + (not finite), 0 if finite else health["bad"] + 1
             if health["bad"] >= config.max_bad_updates:
                 raise DivergedError(
                     f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
                     "try a lower --lr, or --precision bf16 in place of fp16"
                 )
-            totals, norms, count, ratio_max = totals + sums, norms + norm, count + 1, max(ratio_max, peak.item())
+            if finite:
+                applied.append(torch.cat([sums.cpu(), norms]))
+                ratio_max = max(ratio_max, peak.item())
         if stopped:
             break
+    switch_checkpointing(models, False)
+    names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
+    names += ("value/loss", "optim/grad_norm", "optim/critic_grad_norm")
+    means = torch.stack(applied).mean(0).tolist() if applied else []
+    metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": max(gather_rows([ratio_max]))}
+    if not train_policy:  # warm-up: nothing was measured of the policy
+        metrics = {name: metrics[name] for name in names[4:] if name in metrics}
+    metrics |= {"optim/updates": len(applied), "optim/skipped_updates": skipped}
+    return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
+
+
+def switch_checkpointing(models: Models, on: bool) -> None:
+    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     for network in filter(None, (models.policy, models.critic.backbone)):
-        network.eval()
-    means = (totals / max(count, 1)).tolist() if count else [0.0] * 5
-    norms = (norms / count).tolist() if count else [0.0, 0.0]
-    ratio_max = max(gather_rows([ratio_max]))
-    return dict(
-        zip(("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx", "value/loss"), means, strict=True),
-        **{"policy/ratio_max": ratio_max, "optim/grad_norm": norms[0], "optim/critic_grad_norm": norms[1]},
-        **{"optim/lr": optimizer.param_groups[0]["lr"], "optim/updates": count, "optim/skipped_updates": skipped},
-    )
+        for layer in network.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.training = on
 
 
 def apply_gradients(config: Config, optimizer, scaler):
-    """Sum gradients over processes, clip, and step unless one is not finite. Returns ([2] norms, whether applied)."""
+    """Sum gradients over processes, clip, and step unless one is not finite. Returns the [2] norms."""
     import torch
 
     for group in optimizer.param_groups:
@@ -1328,12 +1368,11 @@ def apply_gradients(config: Config, optimizer, scaler):
     scaler.unscale_(optimizer)
     clip = torch.nn.utils.clip_grad_norm_
     norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
-    applied = bool(torch.isfinite(norms).all())
-    if applied:
+    if torch.isfinite(norms).all():
         scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad()
-    return norms if applied else torch.zeros(2), applied
+    return norms
 
 
 # ------------------------------------------------------------------------------------------------ logs
@@ -1465,7 +1504,9 @@ def open_tracker(name: str, config: Config, start: int):
         if name == "wandb":
             import wandb
 
-            run = wandb.init(project="rl-training", name=folder.name, dir=folder, config=settings, resume="auto")
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
             return lambda metrics, step: run.log(metrics, step=step), run.finish
         import trackio
 
@@ -1473,6 +1514,8 @@ def open_tracker(name: str, config: Config, start: int):
         return lambda metrics, step: run.log(metrics, step=step), run.finish
     except ImportError:
         raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
 
 
 def plot_curves(source: Path, target: Path) -> None:
@@ -1533,7 +1576,7 @@ def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: di
     """Save everything that the next step depends on, atomically; keep the newest few."""
     import torch
 
-    states = gather_rows([rng_state()])
+    states, failure = gather_rows([rng_state()]), None
     if world()[0] == 0:
 
         def write(folder: Path) -> None:
@@ -1546,11 +1589,14 @@ def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: di
             (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
 
         target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
-        if not target.exists():  # saved already: nothing changes between two saves of one step
-            write_folder(target, write)
-        for old in checkpoints(config)[: -config.keep_checkpoints]:
-            shutil.rmtree(old)
-    gather_rows([None])  # nobody goes on before the checkpoint is there
+        try:
+            if not target.exists():  # saved already: nothing changes between two saves of one step
+                write_folder(target, write)
+            for old in checkpoints(config)[: -config.keep_checkpoints]:
+                shutil.rmtree(old)
+        except UserError as error:
+            failure = error
+    gather_rows([], failure)  # nobody goes on before the checkpoint is there
 
 
 def checkpoints(config: Config) -> list[Path]:
@@ -1600,20 +1646,26 @@ def find_checkpoint(config: Config) -> Path | None:
         changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
         text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
         need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not checkpoints(config):
+        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
     return next(reversed(checkpoints(config)), None)
 
 
-def write_settings(config: Config) -> None:
-    """Create the output folder with config.json, once all else is known to be in order."""
-    gather_rows([None])  # everybody has looked before the first file appears
-    folder = Path(config.output_dir)
+def make_folder(config: Config) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if world()[0] == 0:
-            (folder / "config.tmp").write_text(json.dumps(dataclasses.asdict(config), indent=1))
-            os.replace(folder / "config.tmp", folder / "config.json")
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"got output_dir {str(folder)!r} ({error}); expected a folder that can be written") from None
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: Config) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))
 
 
 def export(config: Config, models: Models, target: Path) -> None:
@@ -1720,6 +1772,8 @@ def train(config: Config) -> int:
     import torch
 
     started = time.perf_counter()
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
     device = start_processes(config)
     check_config(config, world()[1])
     if config.precision != "fp32":
@@ -1736,12 +1790,14 @@ def train(config: Config) -> int:
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     state = {"step": 0, "kl_coef": config.kl_coef, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
+    state["pending"] = None  # metrics of a step whose evaluation is still due
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
-    write_settings(config)
+    make_folder(config)
     log, stop = RunLog(config, state["step"] if checkpoint else -1), StopRequest()
+    write_settings(config)
 
     def save() -> None:
         seconds = state["seconds"] + time.perf_counter() - started
@@ -1754,10 +1810,20 @@ def train(config: Config) -> int:
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
 
+    def finish_step() -> None:
+        step, metrics = state["step"], state["pending"]
+        if held_out and (step == config.steps or (config.eval_every and step % config.eval_every == 0)):
+            state["eval_after"] = held_out_evaluation(step)
+            metrics |= state["eval_after"]["metrics"]
+        log.metrics(step, metrics)
+        state["pending"] = None
+
     try:
         if held_out and state["eval_before"] is None:
             state["eval_before"] = held_out_evaluation(0)
             log.metrics(0, state["eval_before"]["metrics"])
+        if state["pending"]:
+            finish_step()
         for step in range(state["step"], config.steps):
             timer = {}
 
@@ -1780,11 +1846,9 @@ def train(config: Config) -> int:
                     state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, count)
 
             # logs, evaluation, checkpoint
-            state["step"] = step = step + 1
-            if held_out and (step == config.steps or (config.eval_every and step % config.eval_every == 0)):
-                state["eval_after"] = held_out_evaluation(step)
-                metrics |= state["eval_after"]["metrics"]
-            log.metrics(step, metrics)
+            step += 1
+            state |= {"step": step, "pending": metrics}
+            finish_step()
             if config.sample_every and step % config.sample_every == 0:
                 log.samples(step, "train", samples)
             if config.plot_every and step % config.plot_every == 0:
@@ -1805,7 +1869,7 @@ def train(config: Config) -> int:
         export(config, models, Path(config.output_dir) / "final")
         summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
     except RewardError:
-        save()  # sampling and scoring change no weights, so this is the state after the last whole step
+        save()  # scoring changes no weights: these are the last step's, its metrics with them if not yet logged
         raise
     finally:
         log.close()
@@ -1888,6 +1952,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code
+    except OSError as error:  # a full disk while logging, say
+        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         say("stopped at once; the newest checkpoint is intact, go on with --resume")
         return 130
