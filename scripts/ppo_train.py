@@ -800,10 +800,10 @@ def disable_dropout(model) -> None:
 
 
 def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
-    """Load a network: fp32 weights when they are trained, else the compute dtype; no dropout, eval mode."""
+    """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
 
-    frozen, extra = frozen or bool(config.lora_rank), {}
+    extra = {}
     if config.load_in_4bit:
         able = device.type == "cuda" and importlib.util.find_spec("bitsandbytes")
         need(able, "got --load_in_4bit; expected CUDA and `pip install bitsandbytes`; try --lora_rank alone")
@@ -814,12 +814,17 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
         extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, **nf4)
         extra["device_map"] = {"": device}
     try:
-        model = auto_class.from_pretrained(source, dtype=compute_dtype(config) if frozen else torch.float32, **extra)
+        dtype = compute_dtype(config) if config.lora_rank else torch.float32
+        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
     disable_dropout(model)
+    if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
+        kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
+        for p in model.parameters():
+            p.data = p.data.to(compute_dtype(config)) if p.dim() > 1 and id(p) not in kept else p.data
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
-    return model.requires_grad_(not frozen).eval()
+    return model.requires_grad_(not frozen and not config.lora_rank).eval()
 
 
 def add_lora(model, config: Config, folder: Path | None = None):
@@ -885,11 +890,6 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
         reference = policy
         if not config.lora_rank:
             reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
-            if config.precision != "fp32":  # the residual stream and output layer of a policy under autocast are fp32
-                for layer in (reference.get_input_embeddings(), reference.get_output_embeddings()):
-                    layer.float()
-                for p in reference.parameters():
-                    p.data = p.data.float() if p.dim() < 2 else p.data
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic.backbone)):
             network.activation_checkpointing_enable({"use_reentrant": False})
