@@ -579,7 +579,7 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
         try:
             ids = list(encode_prompt(tokenizer, prompt))
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: the chat template refuses the prompt: {error}; try other roles") from error
+            raise UserError(f"{where}: got a prompt that the chat template refuses ({error}); try other roles") from error
         need(ids, f"{where}: got a prompt of no tokens; expected at least one")
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 SIZES = ["--batch_size=8", "--max_new_tokens=8", "--plot_every=0", "--save_every=0", "--eval_every=0"]
 
 REWARDS = '''
+import os
 import random
 
 import numpy as np
@@ -252,20 +253,20 @@ def uninterrupted(ppo, small, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "kept"),
+    ("number", "call", "code", "kept"),
     [
-        (signal.SIGTERM, 128 + signal.SIGTERM, ["step-000002", "step-000003"]),
-        (signal.SIGINT, 128 + signal.SIGINT, ["step-000002", "step-000003"]),
-        (signal.SIGKILL, -signal.SIGKILL, ["step-000002"]),
+        (signal.SIGTERM, 5, 128 + signal.SIGTERM, ["step-000002", "step-000003"]),
+        (signal.SIGINT, 5, 128 + signal.SIGINT, ["step-000002", "step-000003"]),
+        (signal.SIGKILL, 6, -signal.SIGKILL, ["step-000002"]),
     ],
 )
-def test_a_run_cut_in_its_third_step_and_resumed_equals_an_uninterrupted_one(
-    ours, uninterrupted, tmp_path, number, code, kept
+def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(
+    ours, uninterrupted, tmp_path, number, call, code, kept
 ):
-    """The fifth call of the reward (one evaluation before, one after step 2) falls into step 3."""
+    """The fifth call of the reward (one evaluation at the start, one after step 2) is that of step 3."""
     plain, flags = uninterrupted
     out = tmp_path / "run"
-    env = {"SIGNAL_AT": "5", "SIGNAL": str(int(number))}
+    env = {"SIGNAL_AT": str(call), "SIGNAL": str(int(number))}
     cut = run_script("ppo_train", *flags, f"--output_dir={out}", env=env)
     assert cut.returncode == code, cut.stderr
     assert "Traceback" not in cut.stderr
@@ -340,7 +341,9 @@ def torchrun(*flags, env=None):
 
 
 def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
-    flags = [*data, *SIZES, "--steps=3", "--minibatches=2", "--whiten_rewards", "--entropy_coef=0.01"]
+    (tmp_path / "one.jsonl").write_text(EVAL_DATA.read_text().splitlines()[0])  # a share is empty in one process
+    flags = [data[0], f"--eval_data={tmp_path / 'one.jsonl'}", *SIZES, "--steps=3", "--minibatches=2"]
+    flags += ["--whiten_rewards", "--entropy_coef=0.01"]
     flags += [f"--reward={small / 'rewards.py'}:length", f"--reward={small / 'rewards.py'}:digits*0.5"]
     one, two = tmp_path / "one", tmp_path / "two"
     assert ours(*flags, f"--output_dir={one}")[0] == 0
@@ -435,15 +438,17 @@ def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("extra", [(), ("--lora_rank=2",)], ids=["full", "lora"])
-def test_the_vllm_engine_samples_from_the_current_policy(ours, data, tmp_path, monkeypatch, extra):
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out")  # peft says that it handles GPT-2's transposed layers
+@pytest.mark.parametrize(("family", "rank"), [("tiny_lm", 0), ("tiny_lm", 2), ("gpt2", 2)])
+def test_the_vllm_engine_samples_from_the_current_policy(ours, data, tmp_path, monkeypatch, family, rank):
     """Sampler and trainer agree after the weights have moved, so they were copied under the right names."""
     (tmp_path / "vllm.py").write_text(FAKE_VLLM)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     out = tmp_path / "run"
     flags = [*SIZES, "--steps=3", "--lr=3e-3", "--temperature=0.8", "--rollout_engine=vllm", f"--output_dir={out}"]
-    code, _, error = ours(*data, *flags, *extra)
+    model = TINY_LM if family == "tiny_lm" else save_random_model(family, tmp_path / family)
+    code, _, error = ours(*data, *flags, f"--model={model}", f"--lora_rank={rank}", "--max_prompt_tokens=100")
     sys.modules.pop("vllm", None)
     assert code == 0, error
     lines = metrics(out)
@@ -644,6 +649,7 @@ def late(prompts, completions, **kwargs):
         ("raise ValueError('my fault')", ["reward late, row 0", "completion", "ValueError: my fault"]),
         ("return [1.0] * 3 + [float('nan')] * 5", ["reward late, row 3", "completion", "nan"]),
         ("return [1.0] * 2 + [float('inf')] * 6", ["reward late, row 2", "completion", "inf"]),
+        ("return [1.0] * 4 + [10**400] * 4", ["reward late, row 4", "completion", "100000"]),
         ("return [1.0] * 7", ["reward late", "7 values", "8"]),
         ("return 1.0", ["reward late", "float", "8"]),
         ("return [1.0] * 6 + ['good', 2.0]", ["reward late, row 6", "completion", "'good'"]),
@@ -783,6 +789,13 @@ def tokenizer_only(folder: Path) -> str:
     return str(folder / "model")
 
 
+def strict_template(folder: Path) -> str:
+    """A model whose chat template refuses a role, as Gemma 2's does."""
+    tokenizer_only(folder)
+    (folder / "model" / "chat_template.jinja").write_text("{{ raise_exception('No user role here') }}")
+    return str(folder / "model")
+
+
 GOOD = '{"prompt": "1+1=", "answer": "2"}\n'
 BAD_INPUT = {
     "model absent": (["--model=", "no/such/folder"], ["no/such/folder", "expected"]),
@@ -807,6 +820,8 @@ BAD_INPUT = {
     "data prompt empty": (["--data=", file_with("rows.jsonl", f'{GOOD}{{"prompt": " "}}\n')], ["row 2", "non-empty"]),
     "data prompt a number": (["--data=", file_with("rows.jsonl", '{"prompt": 3}\n')], ["row 1", "messages"]),
     "data prompt no messages": (["--data=", file_with("rows.jsonl", '{"prompt": [{"role": "user"}]}\n')], ["row 1"]),
+    "data too deep": (["--data=", file_with("rows.jsonl", "[" * 100_000)], ["rows.jsonl"]),
+    "data that the template refuses": (["--model=", strict_template], ["row 1", "No user role here"]),
     "data of one long prompt": (["--data=", file_with("rows.jsonl", json.dumps({"prompt": "x" * 2000}))], ["1 of 1"]),
     "eval data absent": (["--eval_data=", "nowhere.jsonl"], ["nowhere.jsonl"]),
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
@@ -816,6 +831,7 @@ BAD_INPUT = {
         ["no function 'f'", "mine"],
     ),
     "reward weight": (["--reward=", lambda folder: file_with("r.py", "def f(): 1\n")(folder) + ":f*x"], ["'x'"]),
+    "reward weight nan": (["--reward=", lambda folder: file_with("r.py", "def f(): 1\n")(folder) + ":f*nan"], ["nan"]),
     "reward import": (
         ["--reward=", lambda folder: file_with("r.py", "import nothing_like_it\n")(folder) + ":f"],
         ["ModuleNotFoundError", "nothing_like_it"],
@@ -825,6 +841,7 @@ BAD_INPUT = {
         ["'gold'", "answer"],
     ),
     "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),
+    "config binary": (["--config=", str(TINY_LM / "model.safetensors")], ["model.safetensors", "YAML"]),
     "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
     "flag abbreviated": (["--batch=", "8"], ["--batch"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
@@ -840,6 +857,13 @@ BAD_INPUT = {
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
     "kl target without kl": (["--kl_target=", "3", "--kl_coef=0"], ["got --kl_target", "try --kl_coef"]),
     "tracker unknown": (["--report_to=", "mlflow"], ["mlflow", "expected wandb"]),
+    "seed negative": (["--seed=", "-1"], ["got seed -1", "expected"]),
+    "lr negative": (["--lr=", "-1e-3"], ["got lr -0.001", "expected"]),
+    "lr nan": (["--lr=", "nan"], ["got lr nan", "expected"]),
+    "kl_coef infinite": (["--kl_coef=", "inf"], ["got kl_coef inf", "expected"]),
+    "lora_rank negative": (["--lora_rank=", "-1"], ["got lora_rank -1", "expected"]),
+    "rollout_batch_size negative": (["--rollout_batch_size=", "-1"], ["got rollout_batch_size -1", "expected"]),
+    "device of another kind": (["--device=", "tpu"], ["tpu", "try --device cpu"]),
     "device": (["--device=", "cuda:77"], ["cuda:77", "try --device cpu"]),
     "context": (["--max_new_tokens=", "1020"], ["1020", "1024", "try a lower --max_new_tokens"]),
     "context negative": (["--max_new_tokens=", "-5"], ["got max_new_tokens -5"]),
