@@ -579,7 +579,7 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
         try:
             ids = list(encode_prompt(tokenizer, prompt))
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: got a prompt that the chat template refuses ({error}); try other roles") from error
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
         need(ids, f"{where}: got a prompt of no tokens; expected at least one")
         if len(ids) <= config.max_prompt_tokens:
             columns = {name: value for name, value in row.items() if name not in reserved}
@@ -644,7 +644,7 @@ class Reward:
     """
 
     def __init__(self, specs: list[str]):
-        self.functions, self.weights = {}, {}
+        self.functions, self.weights, self.silent = {}, {}, False
         for spec in specs:
             function, weight = load_function(spec)
             name = getattr(function, "__name__", type(function).__name__)
@@ -699,6 +699,9 @@ class Reward:
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
         ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
         return scores, parts
 
     def check(self, name: str, result, completions: list[str]) -> list[float | None]:

@@ -41,7 +41,10 @@ started=$(date +%s)
 if [ -e .venv/unfinished ] || ! .venv/bin/python -c '' 2>/dev/null; then
     python=$(find_python)
     echo "set-up: making .venv with $("$python" --version)"
-    rm -rf .venv
+    if ! rm -rf .venv; then
+        echo "error: got files in .venv that cannot be removed; another set-up may still run; try when it has ended" >&2
+        exit 1
+    fi
     mkdir .venv
     : >.venv/unfinished
     "$python" -m venv .venv
