@@ -16,7 +16,7 @@ help:  ## list the targets
 
 demo: setup  ## train the embedded model with PPO into runs/demo; prints accuracy before and after
 	@rm -rf runs/demo
-	$(RUN) scripts/ppo_train.py --output_dir runs/demo --seed $(SEED) $(ARGS)
+	$(RUN) scripts/ppo_train.py --steps 60 --max_new_tokens 32 --output_dir runs/demo --seed $(SEED) $(ARGS)
 
 test: setup  ## run the tests; what is skipped is listed with its reason
 	$(RUN) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
