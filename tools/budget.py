@@ -29,7 +29,7 @@ FILE_LINES, FUNCTION_LINES, NESTING = 700, 60, 4
 # (file, function or "" for the whole file): (code lines, reason)
 EXCEPTIONS = {
     ("scripts/ppo_train.py", ""): (
-        1200,
+        1440,
         "a full trainer in one file that is copied whole: two rollout engines, LoRA, exact resume, several processes",
     ),
     ("scripts/ppo_train.py", "train"): (120, "the one readable loop of the run, its phases in order"),
