@@ -685,15 +685,16 @@ def fine(completions, **kwargs):
     assert code == 3 and "reward strict, row 3, completion" in error and "RuntimeError: not this one" in error
 
 
-def test_after_mending_the_reward_the_run_goes_on(ppo, small, tmp_path, ours):
-    flags = [f"--data={small / 'train.jsonl'}", *SIZES, "--steps=3", f"--output_dir={tmp_path / 'run'}"]
-    flags += [f"--reward={tmp_path / 'mine.py'}:late"]
-    (tmp_path / "mine.py").write_text(LATER.replace("BAD", "return None"))
-    assert ours(*flags)[0] == 3
-    (tmp_path / "mine.py").write_text(LATER.replace("BAD", "pass"))
-    result = run_script("ppo_train", *flags, "--resume")
-    assert result.returncode == 0, result.stderr
-    assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3]
+def test_after_mending_the_reward_the_run_goes_on(rewarded, tmp_path):
+    (tmp_path / "broken").touch()
+    source = LATER.replace("BAD", "return None if (Path(__file__).parent / 'broken').exists() else [0.5] * 8")
+    source = f"from pathlib import Path\n{source}"
+    code, _, out = rewarded(source, "late", flags=["--steps=3"])
+    assert code == 3
+    (tmp_path / "broken").unlink()
+    code, error, out = rewarded(source, "late", flags=["--steps=3", "--resume"])
+    assert code == 0, error
+    assert [(line["step"], line["reward/mean"]) for line in metrics(out)] == [(1, 1.0), (2, 0.5), (3, 0.5)]
 
 
 # ------------------------------------------------------------------------------------------------ data
@@ -892,8 +893,8 @@ def test_the_exit_code_reaches_the_shell(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_folder_of_another_run_is_refused(ours, data, finished):
-    folder, _ = finished
+def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
+    folder, _ = uninterrupted
     before = snapshot(folder)
     code, _, error = ours(*data, *SIZES, f"--output_dir={folder}")
     assert code == 2 and "holds a run" in error and "try --resume" in error
@@ -901,14 +902,14 @@ def test_the_folder_of_another_run_is_refused(ours, data, finished):
 
 
 @pytest.mark.parametrize("change", ["model", "batch_size", "seed", "kl_coef", "lr"])
-def test_resume_with_changed_settings_is_refused(ours, small, finished, tmp_path, change):
-    folder, _ = finished
+def test_resume_with_changed_settings_is_refused(ours, uninterrupted, tmp_path, change):
+    folder, _ = uninterrupted
     values = {"batch_size": "16", "seed": "1", "kl_coef": "0.5", "lr": "1e-3"}
     value = save_random_model("llama", tmp_path / "llama") if change == "model" else values[change]
     saved = json.loads((folder / "config.json").read_text())
     changed = [f"--{k}={v}" for k, v in saved.items() if v != [] and k not in ("resume", change)]
     before = snapshot(folder)
-    code, _, error = ours(*changed, f"--{change}={value}", "--steps=6", "--resume")
+    code, _, error = ours(*changed, f"--{change}={value}", "--steps=7", "--resume")
     assert code == 2 and "got --resume with changed settings" in error and f"{change} " in error
     assert snapshot(folder) == before
 
