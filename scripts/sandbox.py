@@ -1,0 +1,1808 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# ///
+"""Run untrusted programs against tests: the code a model wrote never decides its own verdict.
+
+    caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
+        └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
+
+A program's results come back as plain data (JSON with tags; no pickle, no objects of the program) and are compared in
+the caller, or, for tests written in Python, in the judge: expected values are never in the program's process. The fork
+server is warm, clean and single-threaded, so a program costs a fork and not the start of an interpreter.
+
+Layers, each used where the kernel offers it; `sandbox_report()` names them, after trying them on a process:
+another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
+seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no signals to others) · rlimits · an empty
+environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
+
+Deliberately left out: languages other than Python; programs that need processes of their own (`subprocess`,
+`multiprocessing`) or the network: both are refused; bubblewrap, whose work the namespaces do at a sixth of the time.
+
+    python scripts/sandbox.py --report
+    python scripts/sandbox.py --code program.py --tests tests.py --entry_point solve
+    python scripts/sandbox.py --data HumanEval.jsonl.gz --code_columns prompt canonical_solution \\
+                              --tests_column test --setup_column prompt
+"""
+
+import argparse
+import array
+import ast
+import atexit
+import builtins
+import contextlib
+import ctypes
+import errno
+import fcntl
+import gc
+import importlib
+import json
+import math
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+import warnings
+from dataclasses import asdict, dataclass, field
+
+LINUX = sys.platform == "linux"
+MAX_FRAME = 8 << 20  # bytes of one message: a result that is larger fails its test
+MAX_DEPTH = 100  # nesting of a value
+MAX_OUTPUT = 1 << 20  # bytes a program may print, and write to one file
+SCRATCH_BYTES = 64 << 20
+FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
+NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
+LAYERS = ("user", *NAMESPACES, "landlock", "seccomp")
+PRELOAD = (
+    "array base64 bisect calendar cmath collections copy dataclasses datetime decimal enum fractions functools hashlib "
+    "heapq io itertools json math numbers operator queue random re statistics string textwrap threading time traceback "
+    "typing unittest"
+).split()
+
+
+class SandboxError(RuntimeError):
+    """The sandbox cannot run here, or not as strictly as asked."""
+
+
+class BadTests(ValueError):
+    """The tests given to run_code cannot be used: the caller's error, never the program's."""
+
+
+class Died(Exception):
+    """The other process ended or broke the protocol."""
+
+
+# ------------------------------------------------------------------------------------------- messages and values
+
+
+def send_frame(channel: socket.socket, message: dict, fds=()) -> None:
+    """Send a JSON message with a length in front of it, and open files with its first byte."""
+    data = json.dumps(message).encode()
+    data = struct.pack("!I", len(data)) + data
+    sent = socket.send_fds(channel, [data], fds) if fds else 0
+    channel.sendall(data[sent:])
+
+
+def receive_exactly(channel: socket.socket, size: int, deadline: float | None) -> bytes:
+    """Receive size bytes; raise Died at the end of the stream and TimeoutError at the deadline."""
+    parts = []
+    while size:
+        if deadline is not None:
+            channel.settimeout(max(deadline - time.monotonic(), 1e-4))
+        part = channel.recv(min(size, 1 << 20))
+        if not part:
+            raise Died("the process ended")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def receive_frame(channel: socket.socket, deadline: float | None = None) -> dict:
+    """Receive one message; whatever is no JSON object of at most MAX_FRAME bytes raises Died."""
+    (size,) = struct.unpack("!I", receive_exactly(channel, 4, deadline))
+    if size > MAX_FRAME:
+        raise Died("output limit: a result is too large")
+    data = receive_exactly(channel, size, deadline)
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Died("the process sent no valid message") from None
+    if not isinstance(message, dict):
+        raise Died("the process sent no valid message")
+    return message
+
+
+def encode(value, keep=None, depth: int = 0):
+    """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
+
+    Subclasses lose their class: a namedtuple is a tuple, a Counter a dict, an IntEnum an int.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) < 2**53 else {"t": "int", "v": format(int(value), "x")}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"t": "float", "v": float.__repr__(value)}
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray):
+        return {"t": "bytes", "v": bytes(value).hex()}
+    if isinstance(value, complex):
+        return {"t": "complex", "v": [encode(value.real), encode(value.imag)]}
+    if type(value) is list:
+        return [encode(item, keep, depth + 1) for item in value]
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return {"t": kind.__name__, "v": [encode(item, keep, depth + 1) for item in value]}
+    if isinstance(value, dict):
+        pairs = [[encode(k, keep, depth + 1), encode(v, keep, depth + 1)] for k, v in value.items()]
+        return {"t": "dict", "v": pairs}
+    if hasattr(value, "tolist") and type(value).__module__.partition(".")[0] == "numpy":
+        return encode(value.tolist(), keep, depth + 1)
+    if keep is None:
+        raise TypeError(f"{type(value).__name__} is no plain data")
+    return {"t": "ref", "v": keep(value), "type": type(value).__name__}
+
+
+def decode(data, refer=None, depth: int = 0):
+    """The value that encode() was given, of exact built-in types; raises Died on anything else."""
+    if depth > MAX_DEPTH:
+        raise Died("a result is nested too deeply")
+    if data is None or isinstance(data, bool | int | float | str):
+        if isinstance(data, float) and not math.isfinite(data):
+            raise Died("the process sent no valid message")
+        return data
+    try:
+        if isinstance(data, list):
+            return [decode(item, refer, depth + 1) for item in data]
+        kind, content = data["t"], data["v"]
+        if kind == "int":
+            return int(content, 16)
+        if kind == "float":
+            return float({"nan": "nan", "inf": "inf", "-inf": "-inf"}[content])
+        if kind == "bytes":
+            return bytes.fromhex(content)
+        if kind == "ref" and refer:
+            return refer(int(content), str(data.get("type")))
+        if kind == "dict":
+            return {decode(k, refer, depth + 1): decode(v, refer, depth + 1) for k, v in content}
+        items = [decode(item, refer, depth + 1) for item in content]
+        if kind == "complex":
+            return complex(*items)
+        return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
+    except (KeyError, TypeError, ValueError):
+        raise Died("the process sent no valid message") from None
+
+
+def same(expected, actual) -> bool:
+    """Compare plain data strictly: True is not 1; a float may differ by 1e-6 of itself; a tuple equals a list.
+
+    Data from JSON has string keys only, so a dict with other keys is compared by their text.
+    """
+    if isinstance(expected, bool) or isinstance(actual, bool) or expected is None or actual is None:
+        return expected is actual
+    if isinstance(expected, int | float) and isinstance(actual, int | float):
+        if isinstance(expected, float) and math.isfinite(expected):
+            return math.isfinite(actual) and math.isclose(expected, actual, rel_tol=1e-6, abs_tol=1e-9)
+        return expected == actual or (expected != expected and actual != actual)
+    if isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
+        return len(expected) == len(actual) and all(map(same, expected, actual))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        if all(isinstance(key, str) for key in expected) and not any(isinstance(key, str) for key in actual):
+            actual = {str(key): item for key, item in actual.items()}
+        return expected.keys() == actual.keys() and all(same(item, actual[key]) for key, item in expected.items())
+    return type(expected) is type(actual) and expected == actual
+
+
+def same_token(expected: str, actual: str) -> bool:
+    """Compare two words of output: equal, or close where the expected one is written as a decimal."""
+    if expected == actual:
+        return True
+    if len(expected) > 40 or len(actual) > 40 or not set(".eE") & set(expected):
+        return False
+    try:
+        return same(float(expected), float(actual))
+    except ValueError:
+        return False
+
+
+def same_output(expected: str, actual: str) -> bool:
+    """Compare printed text line by line, without regard to white space at the ends and to empty lines at the end."""
+    wanted, got = ([line.split() for line in text.rstrip().split("\n")] for text in (expected, actual))
+    return len(wanted) == len(got) and all(
+        len(a) == len(b) and all(map(same_token, a, b)) for a, b in zip(wanted, got, strict=True)
+    )
+
+
+# ------------------------------------------------------------------------------------------- layers of the kernel
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def libc_call(function: str, *arguments) -> int:
+    """Call a function of libc; raise OSError where it returns -1."""
+    arguments = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    result = getattr(LIBC, function)(*arguments)
+    if result == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), function)
+    return result
+
+
+def kernel_call(number: int, *arguments) -> int:
+    """Make a system call by its number."""
+    return libc_call("syscall", number, *arguments)
+
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+
+
+def prctl(option: int, value: int, extra=0) -> None:
+    """Set an attribute of this process."""
+    libc_call("prctl", option, value, extra, 0, 0)
+
+
+# Names and numbers of linux/arch/x86/entry/syscalls/syscall_64.tbl. What is not here answers EPERM.
+ALLOWED_CALLS = {
+    **{"read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8},
+    **{"mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14},
+    **{"rt_sigreturn": 15, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "access": 21, "pipe": 22},
+    **{"select": 23, "sched_yield": 24, "mremap": 25, "msync": 26, "madvise": 28, "dup": 32, "dup2": 33, "pause": 34},
+    **{"nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38, "getpid": 39, "sendfile": 40, "sendto": 44},
+    **{"recvfrom": 45, "shutdown": 48, "socketpair": 53, "exit": 60, "wait4": 61, "uname": 63, "flock": 73},
+    **{"fsync": 74, "fdatasync": 75, "truncate": 76, "ftruncate": 77, "getdents": 78, "getcwd": 79, "chdir": 80},
+    **{"fchdir": 81, "rename": 82, "mkdir": 83, "rmdir": 84, "creat": 85, "unlink": 87, "readlink": 89, "umask": 95},
+    **{"gettimeofday": 96, "getrlimit": 97, "getrusage": 98, "sysinfo": 99, "times": 100, "getuid": 102},
+    **{"getgid": 104, "geteuid": 107, "getegid": 108, "getppid": 110, "getpgrp": 111, "rt_sigpending": 127},
+    **{"rt_sigtimedwait": 128, "rt_sigsuspend": 130, "sigaltstack": 131, "statfs": 137, "fstatfs": 138},
+    **{"arch_prctl": 158, "gettid": 186, "time": 201, "futex": 202, "sched_getaffinity": 204, "epoll_create": 213},
+    **{"getdents64": 217, "set_tid_address": 218, "restart_syscall": 219, "fadvise64": 221, "clock_gettime": 228},
+    **{"clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "epoll_wait": 232, "epoll_ctl": 233},
+    **{"openat": 257, "mkdirat": 258, "newfstatat": 262, "unlinkat": 263, "renameat": 264, "readlinkat": 267},
+    **{"faccessat": 269, "pselect6": 270, "ppoll": 271, "set_robust_list": 273, "get_robust_list": 274},
+    **{"epoll_pwait": 281, "timerfd_create": 283, "eventfd": 284, "fallocate": 285, "timerfd_settime": 286},
+    **{"timerfd_gettime": 287, "eventfd2": 290, "epoll_create1": 291, "dup3": 292, "pipe2": 293, "preadv": 295},
+    **{"pwritev": 296, "getcpu": 309, "getrandom": 318, "membarrier": 324, "copy_file_range": 326, "statx": 332},
+    **{"rseq": 334, "close_range": 436, "faccessat2": 439, "epoll_pwait2": 441},
+}
+# calls allowed for some values of one argument: number -> (argument, values); None stands for the process's own id
+LIMITED_CALLS = {
+    16: (1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),  # ioctl: is it a terminal, its size, FIONREAD, FIONBIO …
+    62: (0, (None,)),  # kill
+    72: (1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)),  # fcntl, without F_SETOWN and F_SETSIG, which signal others
+    157: (0, (15, 16)),  # prctl: name of the thread
+    234: (0, (None,)),  # tgkill
+    302: (0, (0,)),  # prlimit64
+}
+CLONE, CLONE3, CLONE_THREAD = 56, 435, 0x10000
+
+
+def seccomp_program() -> bytes:
+    """The filter as classic BPF, for the process that calls this.
+
+    Each instruction is (code, jump if true, jump if false, value); the data are nr at 0, arch at 4 and the low half of
+    argument i at 16 + 8 i.
+    """
+    load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, refuse, kill = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
+    code = [(load, 0, 0, 4), (equal, 1, 0, 0xC000003E), (answer, 0, 0, kill), (load, 0, 0, 0)]
+    code += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # x32 calls
+    code += [(equal, 0, 1, CLONE3), (answer, 0, 0, 0x00050000 | errno.ENOSYS)]  # libc then falls back to clone
+    for number in ALLOWED_CALLS.values():
+        code += [(equal, 0, 1, number), (answer, 0, 0, allow)]
+    for number, (argument, values) in LIMITED_CALLS.items():
+        code += [(equal, 0, 2 * len(values) + 2, number), (load, 0, 0, 16 + 8 * argument)]
+        for value in values:
+            code += [(equal, 0, 1, os.getpid() if value is None else value), (answer, 0, 0, allow)]
+        code += [(answer, 0, 0, refuse)]
+    # threads only: CLONE_THREAD without any new namespace
+    code += [(equal, 0, 4, CLONE), (load, 0, 0, 16), (any_bit, 2, 0, 0x7E020000), (any_bit, 0, 1, CLONE_THREAD)]
+    code += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def enter_seccomp() -> None:
+    """Restrict this process to the calls above for good."""
+    program = seccomp_program()
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    prctl(PR_SET_SECCOMP, 2, ctypes.create_string_buffer(header, len(header)))
+
+
+LANDLOCK_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # rights that a rule on a single file may hold
+LANDLOCK_READ = 1 << 2 | 1 << 3
+# in the scratch folder: write, read, list, remove and make files and folders, rename, truncate; no links or devices
+LANDLOCK_SCRATCH = 1 << 1 | LANDLOCK_READ | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14
+
+
+def landlock_abi() -> int:
+    """Version of Landlock in this kernel, 0 where there is none."""
+    try:
+        return kernel_call(444, None, 0, 1)
+    except OSError:
+        return 0
+
+
+def enter_landlock(abi: int, readable: list[int], scratch: str | None) -> None:
+    """Allow this process to read beneath the folders open as `readable` and to write in scratch; no TCP, no signals."""
+    handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
+    rules = struct.pack("QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    rules = rules[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    ruleset = kernel_call(444, ctypes.create_string_buffer(rules, len(rules)), len(rules), 0)
+    places = [(fd, LANDLOCK_READ) for fd in readable]
+    if scratch:
+        places.append((os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH))
+    for fd, rights in places:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights = (rights | 1 << 1) & LANDLOCK_FILE  # /dev/null is also written to
+        rule = struct.pack("=Qi", rights & handled, fd)
+        kernel_call(445, ruleset, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
+    kernel_call(446, ruleset, 0)
+    os.close(ruleset)
+
+
+def readable_paths(packages: list[str]) -> list[str]:
+    """Files that Python needs while it runs; a program may read these and nothing else."""
+    python = [sys.base_prefix + "/lib", sys.base_exec_prefix + "/lib", *packages]
+    python += [path for path in sys.path if path.startswith("/")]
+    system = ["/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"]
+    system += ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
+    return [path for path in dict.fromkeys(os.path.normpath(p) for p in [*python, *system]) if os.path.exists(path)]
+
+
+def bind(source: str, target: str) -> None:
+    """Show a file or folder at another place, with what is mounted inside it."""
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        open(target, "a").close()
+    libc_call("mount", os.fsencode(source), os.fsencode(target), None, 0x5000, None)
+
+
+def new_root(paths: list[str]) -> None:
+    """Replace this namespace's root by one that holds the given paths, read-only, and an empty /tmp."""
+    root = next(path for path in ("/sys", "/mnt", "/proc") if os.path.isdir(path))
+    libc_call("mount", None, b"/", None, 0x44000, None)  # private: nothing of this shows outside
+    libc_call("mount", b"tmpfs", root.encode(), b"tmpfs", 6, b"size=1m,mode=755")
+    there = []
+
+    def covered(path):
+        return any(path == other or path.startswith(other + "/") for other in there)
+
+    for path in sorted(paths, key=len):
+        real = os.path.realpath(path)
+        if not covered(real):
+            bind(real, root + real)
+            there.append(real)
+        if not covered(path):
+            os.makedirs(os.path.dirname(root + path), exist_ok=True)
+            os.symlink(real, root + path)
+            there.append(path)
+    for folder in ("/tmp", "/.old"):
+        os.makedirs(root + folder, exist_ok=True)
+    libc_call("mount", b"tmpfs", root.encode() + b"/tmp", b"tmpfs", 6, b"size=1m,mode=711")
+    libc_call("pivot_root", root.encode(), root.encode() + b"/.old")
+    os.chdir("/")
+    libc_call("umount2", b"/.old", 2)
+    os.rmdir("/.old")
+    read_only, writable = (struct.pack("QQQQ", *flags, 0, 0) for flags in ((1 | 2, 0), (0, 1)))  # RDONLY, NOSUID
+    kernel_call(442, -100, b"/", 0x8000, ctypes.create_string_buffer(read_only, 32), 32)  # 0x8000: and all beneath
+    kernel_call(442, -100, b"/tmp", 0, ctypes.create_string_buffer(writable, 32), 32)
+
+
+# ------------------------------------------------------------------------------------------- the fork server
+
+
+@dataclass
+class Job:
+    """A running process of the server: where its end is reported, its scratch folder, its user."""
+
+    status: int
+    scratch: str | None
+    uid: int | None
+
+
+class Server:
+    """The warm process that forks programs and judges; it never sees code, tests or expected values."""
+
+    def __init__(self, control: socket.socket, config: dict):
+        self.control, self.config, self.jobs, self.count = control, config, {}, 0
+        self.address_space = 96 << 20
+        with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+            self.address_space = int(file.read().split()[0]) * resource.getpagesize() + (16 << 20)
+        self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
+        self.readable = readable_paths(config["packages"])
+
+    def on(self, layer: str) -> bool:
+        """Whether a layer is in force."""
+        return self.layers[layer] == "on"
+
+    def attempt(self, layer: str, action) -> None:
+        """Put a layer in force unless it is disabled, and note why it is not."""
+        if layer in self.layers:
+            return
+        try:
+            action()
+            self.layers[layer] = "on"
+        except (OSError, AttributeError, StopIteration) as error:
+            self.layers[layer] = f"off: {error}"
+
+    def start(self) -> None:
+        """Enter the namespaces, try the other layers on a process, and report."""
+        self.namespaces()
+        if "mount" in self.config["disable"] or not self.on("mount"):
+            self.base = self.config["scratch"]
+            os.chmod(self.base, 0o711)
+        else:
+            self.base = "/tmp"
+        self.abi = landlock_abi() if LINUX else 0
+        self.attempt("landlock", lambda: self.require(self.abi, "this kernel has none"))
+        known = LINUX and os.uname().machine == "x86_64" and sys.maxsize > 2**32
+        self.attempt("seccomp", lambda: self.require(known, f"not written for {sys.platform} {os.uname().machine}"))
+        self.attempt("user", lambda: self.require(os.getuid() == 0, "only root can change its user"))
+        paths = [path for path in self.readable if LINUX and os.path.exists(path)]
+        self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
+        for layer in ("user", "landlock", "seccomp"):  # a layer that does not hold on a trial is left out
+            if self.on(layer) and "error" in (trial := self.trial()):
+                self.layers[layer] = f"off: {trial['error']}"
+        send_frame(self.control, {"layers": self.layers, "abi": self.abi, "proof": self.trial()})
+
+    @staticmethod
+    def require(condition, why: str) -> None:
+        """Raise OSError with the reason unless the condition holds."""
+        if not condition:
+            raise OSError(errno.ENOSYS, why)
+
+    def namespaces(self) -> None:
+        """Enter new namespaces, as root or through a user namespace; go on as the first process of the new pid one."""
+        if LINUX:
+            prctl(PR_SET_SUBREAPER, 1)
+        wanted = [name for name in NAMESPACES if name not in self.layers]
+        uid, gid = os.getuid(), os.getgid()
+        if LINUX and wanted and uid:
+            with contextlib.suppress(OSError):
+                libc_call("unshare", 0x10000000)
+                for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+                    with open(f"/proc/self/{name}", "w") as file:
+                        file.write(text)
+        for name in wanted:
+            self.attempt(name, lambda name=name: libc_call("unshare", NAMESPACES[name]))
+        if self.on("pid"):
+            self.become_first()
+        if self.on("mount"):
+            del self.layers["mount"]
+            self.attempt("mount", lambda: new_root(self.readable))
+
+    def become_first(self) -> None:
+        """Fork into the new pid namespace; the parent only waits, and dies with its caller."""
+        child = os.fork()
+        if child:
+            self.control.close()
+            os.waitpid(child, 0)
+            os._exit(0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def trial(self) -> dict:
+        """What a confined process can still do: connect, read a foreign file, start a process, import a module."""
+        ours, theirs = socket.socketpair()
+        status, end = os.pipe()
+        self.spawn({"id": -1, "role": "trial", "memory_mb": 256, "cpu_s": 5}, [theirs.detach(), -1, -1, -1, end])
+        try:
+            return receive_frame(ours, time.monotonic() + 10)
+        except (Died, OSError) as error:
+            return {"error": str(error)}
+        finally:
+            ours.close()
+            self.reap(block=True)
+            os.close(status)
+
+    def loop(self) -> None:
+        """Serve until the caller is gone: spawn and kill what is asked for, report what has ended."""
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready, _, _ = select.select([self.control, woken], [], [])
+            if woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(woken, 4096)
+                self.reap()
+            if self.control in ready:
+                message, fds = self.receive()
+                if message is None:
+                    return
+                if message["op"] == "spawn" and len(fds) >= 5:  # fewer: too many open files; the caller sees its end
+                    self.spawn(message, fds)
+                elif message["op"] == "kill":
+                    self.kill(message["id"])
+
+    def receive(self):
+        """One request and the open files that came with it; (None, []) when the caller is gone."""
+        head, ancillary, _, _ = self.control.recvmsg(4, socket.CMSG_SPACE(16 * 4))
+        fds = array.array("i")
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        try:
+            head += receive_exactly(self.control, 4 - len(head), None) if head else b""
+            return json.loads(receive_exactly(self.control, struct.unpack("!I", head)[0], None)), fds.tolist()
+        except (Died, struct.error):
+            return None, []
+
+    def spawn(self, message: dict, fds: list[int]) -> None:
+        """Fork a process; fds: its socket, stdin, stdout, stderr, the pipe its end is reported on, perhaps a socket."""
+        self.count += 1
+        uid = FIRST_UID + self.count % UIDS if self.layers.get("user") == "on" else None
+        scratch = None
+        try:
+            if message["role"] != "judge":
+                scratch = self.make_scratch(uid)
+            pid = os.fork()
+        except OSError as error:  # no process or no space: the caller sees the pipe end
+            os.write(fds[4], json.dumps({"error": str(error)}).encode())
+            pid = None
+        if pid == 0:
+            try:
+                run_child(self, message, fds, uid, scratch)
+            finally:
+                os._exit(70)
+        if pid:
+            self.jobs[pid] = (message["id"], Job(os.dup(fds[4]), scratch, uid))
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+
+    def make_scratch(self, uid: int | None) -> str:
+        """Make a private folder: a small file system of its own where mounting is possible."""
+        path = f"{self.base}/{self.count}"
+        os.mkdir(path, 0o700)
+        if self.on("mount"):
+            options = f"size={SCRATCH_BYTES},nr_inodes=4096,mode=700"
+            libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
+        if uid is not None:
+            os.chown(path, uid, uid)
+        return path
+
+    def kill(self, job: int) -> None:
+        """Kill a job's process and its group."""
+        for pid, (number, _) in self.jobs.items():
+            if number == job:
+                for function in (os.killpg, os.kill):
+                    with contextlib.suppress(OSError):
+                        function(pid, signal.SIGKILL)
+
+    def reap(self, block: bool = False) -> None:
+        """Collect what has ended, remove what it left, and report it."""
+        while self.jobs or not block:
+            try:
+                pid, status, usage = os.wait4(-1, 0 if block else os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid not in self.jobs:
+                continue
+            _, job = self.jobs.pop(pid)
+            if not self.on("seccomp"):
+                self.sweep(pid, job)
+            if job.scratch:
+                if self.on("mount"):
+                    with contextlib.suppress(OSError):
+                        libc_call("umount2", job.scratch.encode(), 2)
+                shutil.rmtree(job.scratch, ignore_errors=True)
+            report = {"status": os.waitstatus_to_exitcode(status), "rss_kb": usage.ru_maxrss}
+            with contextlib.suppress(OSError):  # the caller may be gone
+                os.write(job.status, json.dumps(report).encode())
+            os.close(job.status)
+
+    def sweep(self, pid: int, job: Job) -> None:
+        """Kill what a job may have left running where it could start processes: its group, its user, its orphans."""
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        if job.uid is not None:
+            killer = os.fork()
+            if killer == 0:
+                with contextlib.suppress(OSError):
+                    os.setresuid(job.uid, job.uid, job.uid)
+                    os.kill(-1, signal.SIGKILL)
+                os._exit(0)
+            os.waitpid(killer, 0)
+        for _ in range(100):
+            strangers = [child for child in children_of(os.getpid()) if child not in self.jobs]
+            if not strangers:
+                return
+            for child in strangers:
+                with contextlib.suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+
+
+def children_of(pid: int) -> list[int]:
+    """Children of a process, orphans it took over included; empty where /proc does not tell."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+    return []
+
+
+def serve(fd: int) -> None:
+    """Run the fork server on an open socket: the main function of `--server`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
+    control = socket.socket(fileno=fd)
+    config = receive_frame(control)
+    sys.path[:] = [path for path in sys.path if path.startswith(sys.base_prefix)] + config["packages"]
+    for module in PRELOAD:
+        importlib.import_module(module)
+    os.environ.clear()
+    server = Server(control, config)
+    server.start()
+    gc.collect()
+    gc.freeze()
+    server.loop()
+
+
+# ------------------------------------------------------------------------------------------- inside a forked process
+
+
+def confine(server: Server, message: dict, uid: int | None, scratch: str | None, files: int) -> None:
+    """Put every layer around this process, in the order in which each still allows the next; keep the first files."""
+    os.setsid()
+    for number in range(1, signal.NSIG):
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(scratch or "/")
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    os.umask(0o077)
+    folder = scratch or "/"
+    os.environ.update({"HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"})
+    if LINUX:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_DUMPABLE, 0)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
+    set_limits(server.address_space + (message["memory_mb"] << 20), message["cpu_s"])
+    if server.on("landlock"):
+        enter_landlock(server.abi, server.places, scratch)
+    os.closerange(files, 1 << 20)
+    if server.on("seccomp"):
+        enter_seccomp()
+
+
+def set_limits(memory: int, cpu_s: int) -> None:
+    """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
+    limits = {"AS": memory, "CPU": cpu_s, "FSIZE": MAX_OUTPUT, "NOFILE": 64, "CORE": 0}
+    if os.getuid() in range(FIRST_UID, FIRST_UID + UIDS):
+        limits["NPROC"] = 64
+    for name, value in limits.items():
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+
+
+def run_child(server: Server, message: dict, fds: list[int], uid: int | None, scratch: str | None) -> None:
+    """Main function of a forked process: arrange its files, confine it, do its part.
+
+    It keeps stdin, stdout and stderr as 0, 1, 2 and its sockets from 3 on.
+    """
+    signal.set_wakeup_fd(-1)
+    null = os.open("/dev/null", os.O_RDWR)
+    channel, *streams, _, extra = [*fds, -1][:6]
+    kept = [fd if fd >= 0 else null for fd in streams] + [fd for fd in (channel, extra) if fd >= 0]
+    for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
+        os.dup2(fd, place)
+    channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
+    confine(server, message, uid, scratch, len(kept))
+    del server
+    sys.argv[:] = ["program.py"]
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    {"trial": try_out, "program": run_program, "judge": run_judge}[message["role"]](*channels)
+
+
+def try_out(channel: socket.socket) -> None:
+    """Report what this confined process can still do."""
+
+    def can(action) -> bool:
+        try:
+            action()
+            return True
+        except OSError:
+            return False
+
+    def start_process():
+        if os.fork() == 0:
+            os._exit(0)
+
+    try:
+        importlib.import_module("colorsys")  # not loaded before
+    except ImportError:
+        send_frame(channel, {"error": "Python's own files could not be read"})
+        return
+    send_frame(
+        channel,
+        {
+            "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
+            "foreign_files": can(lambda: open("/etc/passwd")),
+            "new_processes": can(start_process),
+            "write_scratch": can(lambda: open("trial", "w").write("x")),
+        },
+    )
+
+
+def fresh_module(name: str) -> types.ModuleType:
+    """An empty module under this name, as the program's namespace."""
+    sys.modules[name] = module = types.ModuleType(name)
+    return module
+
+
+def run_program(channel: socket.socket) -> None:
+    """Run model code: once as a script, or as a module whose functions are then called from outside."""
+    job = receive_frame(channel)
+    if job["mode"] == "stdin":
+        channel.close()
+        run_as_script(job["code"])
+    else:
+        answer_calls(channel, job)
+
+
+def run_as_script(code: str) -> None:
+    """Run a program as `python program.py` does, and end with its exit status."""
+    status = 1
+    try:
+        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_module("__main__").__dict__)
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}"[:1000])
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 0xFF)
+
+
+def answer_calls(channel: socket.socket, job: dict) -> None:
+    """Run a program as a module, then perform calls until the caller is gone; the caller knows what is expected."""
+    namespace, kept = fresh_module("program").__dict__, []
+
+    def keep(value) -> int:
+        kept.append(value)
+        return len(kept) - 1
+
+    def reply(nonce: str, action) -> None:
+        try:
+            answer = action()
+        except BaseException as error:
+            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
+            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
+        send_frame(channel, {"nonce": nonce, **answer})
+
+    def load() -> dict:
+        exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
+        kinds = {}
+        for name, value in list(namespace.items()):
+            module = isinstance(value, types.ModuleType)
+            kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
+        return {"names": kinds}
+
+    def perform(call: dict) -> dict:
+        args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
+        kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
+        value = operate(call, find(call["target"], namespace, kept), args, kwargs)
+        answer = {"value": encode(value, keep if call["objects"] else None)}
+        if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
+            answer["args"] = [encode(item, keep) for item in args]
+        return answer
+
+    reply(job["nonce"], load)
+    while True:
+        try:
+            call = receive_frame(channel)
+        except (Died, OSError):
+            os._exit(0)
+        reply(call["nonce"], lambda call=call: perform(call))
+
+
+def find(target, namespace: dict, kept: list):
+    """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
+    if isinstance(target, int):
+        return kept[target]
+    if target in namespace:
+        return namespace[target]
+    if "Solution" in namespace and hasattr(namespace["Solution"], target):
+        return getattr(namespace["Solution"](), target)
+    raise NameError(f"the program defines no {target!r}")
+
+
+def operate(call: dict, value, args: list, kwargs: dict):
+    """Perform one operation of the judge on a value."""
+    operations = {
+        "call": lambda: value(*args, **kwargs),
+        "attribute": lambda: getattr(value, *args),
+        "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
+        "get": lambda: value,
+        "item": lambda: value[args[0]],
+        "contains": lambda: args[0] in value,
+        **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
+    }
+    return operations[call["op"]]()
+
+
+# ------------------------------------------------------------------------------------------- the judge
+
+
+class Ended(BaseException):
+    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
+
+
+class ProgramError(Exception):
+    """The program raised an exception of its own making."""
+
+
+class Unsafe(Exception):
+    """A test asks the program for the verdict."""
+
+
+def error_text(answer: dict) -> str:
+    """What a program raised, in one line."""
+    return f"{answer.get('name')}: {answer.get('message')}"[:500]
+
+
+class RemoteObject:
+    """A function, class or object of the program, seen from the judge; results that are plain data come as such."""
+
+    def __init__(self, judge, target):
+        self.__dict__.update(_judge=judge, _target=target)
+
+    def __call__(self, *args, **kwargs):
+        return self._judge.ask("call", self._target, args, kwargs)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._judge.ask("attribute", self._target, (name,))
+
+    def __iter__(self):
+        return iter(self._judge.ask("list", self._target))
+
+    def __getitem__(self, key):
+        return self._judge.ask("item", self._target, (key,))
+
+    def __contains__(self, item):
+        return self._judge.ask("contains", self._target, (item,))
+
+    def __eq__(self, other):
+        raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
+
+    __hash__ = object.__hash__
+
+    def convert(self, kind: type):
+        """Ask for a plain version of this object and hold it to its type."""
+        value = self._judge.ask(kind.__name__, self._target)
+        if type(value) is not kind:
+            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
+        return value
+
+    def __len__(self):
+        value = self._judge.ask("len", self._target)
+        if type(value) is not int:
+            raise TypeError("len() is no integer")
+        return value
+
+    def __str__(self):
+        return self.convert(str)
+
+    def __repr__(self):
+        return self._judge.ask("repr", self._target)
+
+    def __bool__(self):
+        return self.convert(bool)
+
+    def __int__(self):
+        return self.convert(int)
+
+    def __float__(self):
+        return self.convert(float)
+
+
+class CountAsserts(ast.NodeTransformer):
+    """Make each assert a counted test that does not end the others.
+
+    Inside `try` and `with` an assert keeps its meaning, since what is around it may expect an exception.
+    """
+
+    def __init__(self):
+        self.guarded = 0
+
+    def visit_guard(self, node):
+        self.guarded += 1
+        node.body = [self.visit(statement) for statement in node.body]
+        self.guarded -= 1
+        for part in ("handlers", "orelse", "finalbody"):
+            setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
+        return node
+
+    visit_Try = visit_TryStar = visit_With = visit_AsyncWith = visit_guard
+
+    def visit_Assert(self, node):
+        """assert x  ->  try: __check__(line, x)  except Exception as e: __fail__(line, e)"""
+
+        def call(name, *args):
+            function = ast.Name(name, ast.Load())
+            return ast.Expr(ast.Call(function, [ast.Constant(node.lineno), *args], []))
+
+        if self.guarded:
+            new = call("__require__", node.test)
+        else:
+            handler = ast.ExceptHandler(
+                ast.Name("__Exception__", ast.Load()), "__e__", [call("__fail__", ast.Name("__e__", ast.Load()))]
+            )
+            new = ast.Try([call("__check__", node.test)], [handler], [], [])
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+class Judge:
+    """Runs test code; calls to the program go to its own process, and what comes back is compared here."""
+
+    def __init__(self, program: socket.socket, job: dict):
+        self.program, self.job = program, job
+        self.passed = self.total = 0
+        self.results, self.ended = [], ""
+
+    def record(self, line: int, passed: bool, detail: str = "") -> None:
+        """Count one test."""
+        self.passed += passed
+        self.total += 1
+        if len(self.results) < 1000:
+            self.results.append({"test": line, "passed": passed, "detail": detail[:500]})
+
+    def check(self, line: int, value) -> None:
+        """Count an assert."""
+        self.record(line, bool(value), "" if value else "the assertion is false")
+
+    def require(self, line: int, value) -> None:
+        """Count an assert that holds; raise for one that does not."""
+        if not value:
+            raise AssertionError
+        self.record(line, True)
+
+    def fail(self, line: int, error: BaseException) -> None:
+        """Count a test that raised."""
+        self.record(line, False, f"{type(error).__name__}: {error}")
+
+    def exchange(self, message: dict) -> dict:
+        """Send a request under a fresh secret and return the answer that carries it."""
+        if self.ended:
+            raise Ended(self.ended)
+        nonce = os.urandom(12).hex()
+        try:
+            self.program.settimeout(self.job["timeout_s"])
+            send_frame(self.program, {"nonce": nonce, **message})
+            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"])
+            if answer.get("nonce") != nonce:
+                raise Died("the process sent no valid message")
+        except TimeoutError:
+            self.ended = "timeout"
+        except (Died, OSError) as error:
+            self.ended = str(error)
+        if self.ended:
+            raise Ended(self.ended)
+        if "error" in answer:
+            self.raise_same(answer)
+        return answer
+
+    def ask(self, op: str, target, args=(), kwargs=None):
+        """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
+        number = lambda value: value._target if isinstance(value, RemoteObject) else self.refuse(value)  # noqa: E731
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, number) for item in args]}
+        message["kwargs"] = {name: encode(item, number) for name, item in (kwargs or {}).items()}
+        answer = self.exchange(message)
+        for item, data in zip(args, answer.get("args", ()), strict=False):
+            if isinstance(item, list | dict | set):
+                new = decode(data, self.refer)
+                if type(new) is type(item) and new != item:
+                    item.clear()
+                    (item.extend if isinstance(item, list) else item.update)(new)
+        return decode(answer.get("value"), self.refer)
+
+    def refer(self, number: int, kind: str) -> RemoteObject:
+        """An object that stays with the program."""
+        return RemoteObject(self, number)
+
+    @staticmethod
+    def refuse(value):
+        """Raise for an argument that cannot be sent."""
+        raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
+
+    @staticmethod
+    def raise_same(answer: dict):
+        """Raise what the program raised, as the nearest built-in exception."""
+        for name in answer["error"] if isinstance(answer["error"], list) else []:
+            kind = getattr(builtins, str(name), None)
+            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
+                with contextlib.suppress(TypeError):
+                    error = kind(str(answer.get("message")))
+                    raise error
+        raise ProgramError(error_text(answer))
+
+    def run(self) -> None:
+        """Load the program, then run the tests, each piece of source by itself."""
+        entry = self.job["entry_point"]
+        namespace = {"__name__": "tests", "__Exception__": Exception}
+        namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
+        trees = [ast.parse(source, "tests.py") for source in self.job["tests"]]
+        if self.job["isolate"]:
+            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
+            names = self.exchange({"mode": "module", "code": self.job["code"]}).get("names", {})
+            self.offer(names, namespace, trees)
+        else:
+            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
+            exec(compile(self.job["code"], "program.py", "exec", dont_inherit=True), namespace)
+        if entry:
+            candidate = RemoteObject(self, entry) if self.job["isolate"] else namespace[entry]
+            namespace.update({entry: candidate, "candidate": candidate})
+        for tree in trees:
+            code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
+            self.attempt(lambda code=code: exec(code, namespace))
+        self.run_functions(namespace, trees)
+
+    def attempt(self, action) -> None:
+        """Run a piece of the tests; an exception counts as a test that fails."""
+        try:
+            action()
+        except Exception as error:
+            self.fail(0, error)
+
+    def offer(self, names: dict, namespace: dict, trees: list) -> None:
+        """Put the program's names that the tests use into their namespace; built-in names are never the program's."""
+        used = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for name in used & names.keys() - namespace.keys() - vars(builtins).keys():
+            kind = str(names[name])
+            if kind.startswith("module "):
+                if kind.split()[1].partition(".")[0] in sys.stdlib_module_names:
+                    namespace[name] = importlib.import_module(kind.split()[1])
+            elif kind == "value":
+                namespace[name] = self.ask("get", name)
+            else:
+                namespace[name] = RemoteObject(self, name)
+
+    def run_functions(self, namespace: dict, trees: list) -> None:
+        """Call `check(candidate)` unless the tests do, each `test…()`, and the methods of each unittest.TestCase."""
+        calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+        called = {function.id for function in calls if isinstance(function, ast.Name)}
+        if "check" in namespace and "check" not in called and self.job["entry_point"]:
+            self.attempt(lambda: namespace["check"](namespace["candidate"]))
+        for name, value in list(namespace.items()):
+            if isinstance(value, RemoteObject):
+                continue
+            if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
+                self.attempt(value)
+            elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
+                self.run_case(value)
+
+    def run_case(self, case: type) -> None:
+        """Run a unittest.TestCase; each of its methods is one test."""
+        import unittest
+
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
+        bad = [text.strip().splitlines()[-1] for _, text in result.failures + result.errors]
+        for i in range(result.testsRun):
+            self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
+
+
+def run_judge(channel: socket.socket, program: socket.socket | None = None) -> None:
+    """Run the tests of one program and send the counts to the caller."""
+    job = receive_frame(channel)
+    judge = Judge(program, job)
+    problem = ""
+    try:
+        judge.run()
+    except Ended:
+        pass
+    except BaseException as error:
+        problem = f"{type(error).__name__}: {error}"[:500]
+    answer = {"passed": judge.passed, "total": judge.total, "results": judge.results}
+    send_frame(channel, {**answer, "ended": judge.ended, "problem": problem})
+    os._exit(0)
+
+
+# ------------------------------------------------------------------------------------------- the caller's side
+
+
+@dataclass
+class Verdict:
+    """What the tests say of a program.
+
+    Attributes:
+        passed, total: numbers of tests.
+        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok.
+        trusted: False where the tests ran beside the program, which could then forge the result.
+        results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
+        detail: the first thing that went wrong.
+        wall_s: seconds it took.
+    """
+
+    passed: int = 0
+    total: int = 0
+    status: str = "failed"
+    trusted: bool = True
+    results: list = field(default_factory=list)
+    detail: str = ""
+    wall_s: float = 0.0
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether there were tests and all passed."""
+        return self.total > 0 and self.passed == self.total and self.status == "ok"
+
+    @property
+    def fraction(self) -> float:
+        """Share of the tests that passed, 0 without tests."""
+        return self.passed / self.total if self.total else 0.0
+
+
+@dataclass
+class Plan:
+    """Tests of one kind: stdin (input, output), calls (function, args, kwargs, expected) or python (source)."""
+
+    kind: str
+    cases: list
+
+
+class Process:
+    """A forked process from the caller's side: its socket, and the pipe on which its end is reported."""
+
+    def __init__(self, sandbox, job: int, channel: socket.socket | None, status: int):
+        self.sandbox, self.job, self.channel, self.status = sandbox, job, channel, status
+
+    def wait(self, deadline: float) -> dict | None:
+        """Wait until it has ended and return {"status", "rss_kb"}; None at the deadline."""
+        poll = select.poll()
+        poll.register(self.status, select.POLLIN)
+        if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+            return None
+        return json.loads(os.read(self.status, 4096) or '{"error": "the fork server is gone"}')
+
+    def close(self) -> dict | None:
+        """Kill it if it still runs, and wait until nothing of it is left."""
+        if self.channel:
+            self.channel.close()
+        if self.status < 0:
+            return None
+        with contextlib.suppress(OSError):
+            self.sandbox.send({"op": "kill", "id": self.job})
+        report = self.wait(time.monotonic() + 5)
+        os.close(self.status)
+        self.status = -1
+        return report
+
+
+class Sandbox:
+    """A fork server and what it takes to use it; threads may share one.
+
+    Args:
+        disable: names of layers (see LAYERS) to leave out, for tests and measurements.
+        site_packages: whether programs may import what is installed beside this Python.
+    """
+
+    def __init__(self, disable=(), site_packages: bool = True):
+        unknown = set(disable) - set(LAYERS)
+        if unknown:
+            raise ValueError(f"got layers {sorted(unknown)}; expected some of {', '.join(LAYERS)}")
+        self.disable, self.site_packages = list(disable), site_packages
+        self.lock, self.count, self.server = threading.Lock(), 0, None
+
+    def start(self) -> None:
+        """Start the server; it ends when this process does."""
+        packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        self.owner, self.scratch = os.getpid(), tempfile.mkdtemp(prefix="sandbox-")
+        self.control, theirs = socket.socketpair()
+        self.null = os.open(os.devnull, os.O_RDWR)
+        command = [sys.executable, "-s", "-P", "-S", os.path.abspath(__file__), "--server", str(theirs.fileno())]
+        environment = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}  # sets print alike in every run
+        self.server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        theirs.close()
+        packages = packages if self.site_packages else []
+        send_frame(self.control, {"disable": self.disable, "packages": packages, "scratch": self.scratch})
+        try:
+            self.report = receive_frame(self.control, time.monotonic() + 60)
+        except (Died, TimeoutError, OSError) as error:
+            self.stop()
+            raise SandboxError(f"the fork server did not start: {error}") from error
+        self.control.settimeout(None)
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End the server and everything it runs."""
+        if self.server is None or self.owner != os.getpid():
+            return
+        self.control.close()
+        try:
+            self.server.wait(5)
+        except subprocess.TimeoutExpired:
+            self.server.kill()
+            self.server.wait()
+        os.close(self.null)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.server = None
+        atexit.unregister(self.stop)
+
+    def ready(self) -> None:
+        """Start the server if it does not run, or runs for the process this one was forked from."""
+        with self.lock:
+            if self.server is not None and self.owner == os.getpid() and self.server.poll() is not None:
+                self.stop()
+            if self.server is None or self.owner != os.getpid():
+                self.start()
+
+    def isolated(self) -> dict:
+        """What a confined process was found to be kept from: {"network": bool, "files": bool, "processes": bool}."""
+        self.ready()
+        proof = self.report["proof"]
+        kept_from = {"network": "network", "files": "foreign_files", "processes": "new_processes"}
+        return {name: proof.get(action) is False for name, action in kept_from.items()}
+
+    def send(self, message: dict, fds=()) -> None:
+        """Send a request to the server."""
+        with self.lock:
+            send_frame(self.control, message, fds)
+
+    def spawn(self, role: str, limits: dict, streams=(None, None, None), channel=None, extra=None) -> Process:
+        """Have the server fork a process; without a channel, the process gets one whose other end is returned."""
+        ours = None
+        if channel is None:
+            ours, channel = socket.socketpair()
+        status, report = os.pipe()
+        files = [channel.fileno(), *(self.null if s is None else s.fileno() for s in streams), report]
+        with self.lock:
+            self.count += 1
+            job = self.count
+        try:
+            self.send({"op": "spawn", "id": job, "role": role, **limits}, files + ([extra.fileno()] if extra else []))
+        except OSError as error:
+            os.close(status)
+            raise SandboxError(f"the fork server is gone: {error}") from error
+        finally:
+            os.close(report)
+            channel.close()
+            if extra:
+                extra.close()
+        return Process(self, job, ours, status)
+
+
+DEFAULT = Sandbox()
+WARNED = set()
+
+
+def sandbox_report(sandbox: Sandbox | None = None) -> dict:
+    """Which layers are in force, why others are not, and what a confined process was found to be kept from."""
+    sandbox = sandbox or DEFAULT
+    isolated = sandbox.isolated()
+    layers = dict(sandbox.report["layers"])
+    if layers["landlock"] == "on":
+        layers["landlock"] = f"on (version {sandbox.report['abi']})"
+    always = ("rlimits", "environment", "scratch", "output cap", "process tree", "wall clock")
+    return {"isolated": isolated, "layers": {**layers, **dict.fromkeys(always, "on")}}
+
+
+def check_isolation(sandbox: Sandbox, strict: bool) -> None:
+    """Warn once of what programs are not kept from; if strict, refuse to run without network and file isolation."""
+    missing = [name for name, kept in sandbox.isolated().items() if not kept]
+    if not missing:
+        return
+    off = ", ".join(f"{name} ({why})" for name, why in sandbox.report["layers"].items() if why != "on")
+    what = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
+    if strict and set(missing) & {"network", "files"}:
+        raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
+    if what not in WARNED:
+        WARNED.add(what)
+        warnings.warn(what, RuntimeWarning, stacklevel=3)
+
+
+def read_tests(tests, entry_point: str | None) -> Plan:
+    """Sort the tests into one of the three forms, or raise BadTests."""
+    if isinstance(tests, dict):
+        tests = pair_up(tests)
+        entry_point = tests.pop() or entry_point
+    if isinstance(tests, str):
+        tests = [tests] if tests.strip() else []
+    if not isinstance(tests, list | tuple):
+        raise BadTests(f"got tests {tests!r:.60}; expected Python source, a list, or inputs and outputs")
+    if all(isinstance(test, str) for test in tests):
+        for number, source in enumerate(tests):
+            try:
+                ast.parse(source)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+        return Plan("python", list(tests))
+    if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
+        return Plan("stdin", [(str(test["input"]), str(test["output"])) for test in tests])
+    return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)])
+
+
+def pair_up(tests: dict) -> list:
+    """The form of APPS and LiveCodeBench, {"inputs", "outputs", "fn_name"}, as a list of tests and the name."""
+    inputs, outputs, name = (tests.get(key) for key in ("inputs", "outputs", "fn_name"))
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
+    if name:
+        return [*({"args": a, "expected": b} for a, b in zip(inputs, outputs, strict=True)), name]
+    text = ["\n".join(map(str, item)) if isinstance(item, list) else str(item) for item in [*inputs, *outputs]]
+    half = len(inputs)
+    return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
+
+
+def read_call(number: int, test, entry_point: str | None) -> tuple:
+    """One test of the form of a call, as (function, args, kwargs, expected)."""
+    if isinstance(test, list | tuple) and len(test) == 2:
+        test = {"args": test[0] if isinstance(test[0], list | tuple) else [test[0]], "expected": test[1]}
+    if not isinstance(test, dict) or "expected" not in test:
+        form = '{"args", "expected"}, (args, expected), {"input", "output"}'
+        raise BadTests(f"test {number}: got {test!r:.100}; expected {form} or Python source, the same for all tests")
+    name = test.get("function") or entry_point
+    if not isinstance(name, str) or not name.isidentifier():
+        raise BadTests(f"test {number}: got no function to call ({name!r}); try entry_point or a key 'function'")
+    args, kwargs = test.get("args", []), test.get("kwargs") or {}
+    if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
+        raise BadTests(f"test {number}: got args {args!r:.60} and kwargs {kwargs!r:.60}; expected a list and a dict")
+    try:
+        return name, [encode(item) for item in args], {k: encode(v) for k, v in kwargs.items()}, test["expected"]
+    except (TypeError, ValueError) as error:
+        raise BadTests(f"test {number}: {error}; expected arguments of plain data") from None
+
+
+def run_code(
+    code: str,
+    tests,
+    *,
+    entry_point: str | None = None,
+    setup: str = "",
+    timeout_s: float = 3.0,
+    total_timeout_s: float | None = None,
+    memory_mb: int = 512,
+    strict: bool = False,
+    isolate_tests: bool = True,
+    endpoint: str | None = None,
+    sandbox: Sandbox | None = None,
+) -> Verdict:
+    """Run a program against tests and return the verdict; whatever the program does, this returns in time.
+
+    Args:
+        code: Python source, not trusted.
+        tests: one of
+            Python source or a list of it: asserts (each counts as a test), `def check(candidate)` as in HumanEval,
+            `def test_…()`, unittest.TestCase; the program's names can be used in it;
+            a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected);
+            a list of {"input": text on stdin, "output": text on stdout}; each is a run of the program as a script;
+            {"inputs": […], "outputs": […], "fn_name": name or absent} as in APPS and LiveCodeBench.
+        entry_point: the function under test; also found as a method of a class `Solution`.
+        setup: trusted source that the tests see and the program does not: imports, helper functions.
+        timeout_s: seconds a test may take; a timeout ends the run and the tests left count as failed.
+        total_timeout_s: seconds all tests may take together (default: four times timeout_s).
+        memory_mb: MiB of address space the program may add.
+        strict: raise SandboxError unless programs are kept from network and files.
+        isolate_tests: False runs Python tests in the program's process, for tests that compare instances of the
+            program's classes; `trusted` is then False, as the program can forge the verdict.
+        endpoint: URL of a SandboxFusion service that runs the program instead of this machine.
+        sandbox: a Sandbox of your own instead of the shared one.
+
+    Raises:
+        BadTests: the tests cannot be used.
+        SandboxError: no sandbox here, or not as strict as asked.
+
+    >>> run_code("def double(x):\\n    return 2 * x", "assert double(4) == 8", entry_point="double").all_passed
+    True
+    """
+    started = time.monotonic()
+    plan = read_tests(tests, entry_point)
+    code = code or ""
+    if not plan.cases or not code.strip():
+        status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
+        return Verdict(total=len(plan.cases), status=status, detail=detail)
+    limits = {"timeout_s": timeout_s, "total_s": total_timeout_s or 4 * timeout_s, "memory_mb": memory_mb}
+    if endpoint:
+        verdict = run_at_endpoint(endpoint, code, plan, limits)
+    else:
+        sandbox = sandbox or DEFAULT
+        check_isolation(sandbox, strict)
+        limits["deadline"] = time.monotonic() + limits["total_s"]
+        if plan.kind == "python":
+            verdict = run_python_tests(sandbox, code, plan, limits, entry_point, setup, isolate_tests)
+        else:
+            run = run_stdin_tests if plan.kind == "stdin" else run_calls
+            verdict = conclude(run(sandbox, code, plan.cases, limits), len(plan.cases))
+    verdict.wall_s = time.monotonic() - started
+    return verdict
+
+
+def process_limits(limits: dict) -> dict:
+    """The part of the limits that the server sets."""
+    return {"memory_mb": limits["memory_mb"], "cpu_s": math.ceil(limits["total_s"]) + 1}
+
+
+def conclude(results: list[dict], total: int) -> Verdict:
+    """Make a verdict of the results of the tests that were run; those that were not count as failed."""
+    bad = next((result for result in results if not result["passed"]), None)
+    passed = sum(result["passed"] for result in results)
+    detail = bad["detail"] if bad else "" if len(results) == total else "not all tests were run"
+    return Verdict(passed, total, status_of(detail) if passed < total else "ok", True, results[:1000], detail)
+
+
+def status_of(detail: str) -> str:
+    """The status that the first failure's text stands for."""
+    signs = {"timeout": "timeout", "MemoryError": "memory", "output limit": "output_limit", "the process": "error"}
+    signs.update(dict.fromkeys(("SyntaxError", "IndentationError", "TabError"), "syntax_error"))
+    return next((status for sign, status in signs.items() if detail.startswith(sign)), "failed")
+
+
+def end_of(report: dict | None) -> str:
+    """How a process ended, in words."""
+    status = (report or {}).get("status", 0)
+    if status == -signal.SIGXCPU:
+        return "timeout: processor time"
+    return f"the process ended by signal {-status}" if status < 0 else f"the process ended with status {status}"
+
+
+def run_stdin_tests(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
+    """Run the program once for each (input, expected output); a timeout ends the run."""
+    results = []
+    for number, (given, expected) in enumerate(cases):
+        if time.monotonic() >= limits["deadline"]:
+            return results
+        detail = run_script(sandbox, code, given, expected, limits)
+        results.append({"test": number, "passed": not detail, "detail": detail})
+        if detail.startswith("timeout"):
+            return results
+    return results
+
+
+def run_script(sandbox: Sandbox, code: str, given: str, expected: str, limits: dict) -> str:
+    """Run the program as a script; return "" if it prints what is expected, else what is wrong."""
+    deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
+    with contextlib.ExitStack() as stack:
+        stdin, stdout, stderr = (stack.enter_context(anonymous_file()) for _ in range(3))
+        stdin.write(given.encode("utf-8", "surrogateescape"))
+        stdin.seek(0)
+        process = sandbox.spawn("program", process_limits(limits), (stdin, stdout, stderr))
+        stack.callback(process.close)
+        with contextlib.suppress(OSError):
+            process.channel.settimeout(limits["timeout_s"])
+            send_frame(process.channel, {"mode": "stdin", "code": code})
+        report = process.wait(deadline)
+        if report is None:
+            return f"timeout: more than {limits['timeout_s']} s"
+        if report.get("error"):
+            raise SandboxError(f"no process could be started: {report['error']}")
+        said, printed = (read_back(file) for file in (stderr, stdout))
+    if report["status"]:
+        return said[:500] if report["status"] > 0 and said else end_of(report)
+    if len(printed) >= MAX_OUTPUT:
+        return f"output limit: more than {MAX_OUTPUT} bytes"
+    return "" if same_output(expected, printed) else f"printed {printed[:200]!r}, expected {expected[:200]!r}"
+
+
+def anonymous_file():
+    """A file without a name, in memory where there is such a thing."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("sandbox"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def read_back(file) -> str:
+    """What a process wrote."""
+    file.seek(0)
+    return file.read(MAX_OUTPUT).decode("utf-8", "surrogateescape")
+
+
+def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
+    """Load the program once and call its functions; the expected values stay here. What ends it ends the run."""
+    process = sandbox.spawn("program", process_limits(limits))
+    results, end = [], ""
+
+    def exchange(message: dict) -> dict:
+        nonce = os.urandom(12).hex()
+        deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
+        process.channel.settimeout(max(deadline - time.monotonic(), 1e-3))
+        send_frame(process.channel, {"nonce": nonce, **message})
+        answer = receive_frame(process.channel, deadline)
+        if answer.get("nonce") != nonce:
+            raise Died("the process sent no valid message")
+        return answer
+
+    try:
+        answer = exchange({"mode": "module", "code": code})
+        if "error" in answer:
+            return [{"test": 0, "passed": False, "detail": error_text(answer)}]
+        for number, (name, args, kwargs, expected) in enumerate(cases):
+            call = {"op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
+            detail = compare(exchange(call), expected)
+            results.append({"test": number, "passed": not detail, "detail": detail})
+    except TimeoutError:
+        end = f"timeout: more than {limits['timeout_s']} s"
+    except (Died, OSError) as error:
+        end = str(error)
+    finally:
+        report = process.close()
+    if end:
+        detail = end_of(report) if end == "the process ended" else end
+        results.append({"test": len(results), "passed": False, "detail": detail})
+    return results
+
+
+def compare(answer: dict, expected) -> str:
+    """Return "" if the program's answer is the expected value, else what is wrong."""
+    if "error" in answer:
+        return error_text(answer)
+    actual = decode(answer.get("value"))
+    try:
+        return "" if same(expected, actual) else f"returned {actual!r:.200}, expected {expected!r:.200}"
+    except (RecursionError, OverflowError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def run_python_tests(
+    sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str, isolate: bool
+) -> Verdict:
+    """Have a judge run the test source; it calls the program, which is in a process of its own."""
+    program_side, judge_side = socket.socketpair()
+    process = sandbox.spawn("program", process_limits(limits), channel=program_side) if isolate else None
+    judge = sandbox.spawn("judge", process_limits(limits), extra=judge_side)
+    job = {"code": code, "tests": plan.cases, "entry_point": entry_point, "setup": setup, "isolate": isolate}
+    end, answer = "", {"passed": 0, "total": 0, "results": []}
+    try:
+        judge.channel.settimeout(limits["total_s"])
+        send_frame(judge.channel, {**job, "timeout_s": limits["timeout_s"]})
+        answer = receive_frame(judge.channel, limits["deadline"])
+        end = answer["ended"] or answer["problem"]
+    except TimeoutError:
+        end = "timeout"
+    except (Died, OSError):
+        end = "the process of the tests ended"
+    finally:
+        judge.close()
+        report = process.close() if process else None
+    if end == "the process ended":
+        end = end_of(report)
+    if end.startswith("timeout"):
+        end = f"timeout: more than {limits['timeout_s']} s"
+    if end:
+        answer["results"].append({"test": 0, "passed": False, "detail": end})
+    total = max(answer["total"] + bool(end), 1)
+    verdict = conclude(answer["results"], total)
+    verdict.passed, verdict.total, verdict.trusted = answer["passed"], answer["total"] + bool(end), isolate
+    if not verdict.total:
+        verdict.status, verdict.detail = "no_tests", "the tests assert nothing"
+    elif end:
+        verdict.status, verdict.detail = status_of(end), end
+    elif verdict.passed == verdict.total:
+        verdict.status = "ok"
+    return verdict
+
+
+def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
+    """Run several programs side by side; each job holds the arguments of run_code. Workers: default one per core."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(workers or available_cores()) as pool:
+        return list(pool.map(lambda job: run_code(**job), jobs))
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+
+
+# ------------------------------------------------------------------------------------------- a service elsewhere
+
+
+def run_at_endpoint(url: str, code: str, plan: Plan, limits: dict) -> Verdict:
+    """Run the program at a SandboxFusion service (POST URL/run_code) and compare its output here."""
+    cases = [call for source in plan.cases for call in lift_asserts(source)] if plan.kind == "python" else plan.cases
+    results = []
+    end = time.monotonic() + limits["total_s"]
+    for number, case in enumerate(cases):
+        if time.monotonic() > end:
+            break
+        detail = ask_endpoint(url, code, case, plan.kind, limits)
+        results.append({"test": number, "passed": not detail, "detail": detail})
+        if detail.startswith("timeout"):
+            break
+    return conclude(results, len(cases))
+
+
+def ask_endpoint(url: str, code: str, case: tuple, kind: str, limits: dict) -> str:
+    """One test at the service; return "" if it passes, else what is wrong."""
+    nonce, stdin = os.urandom(12).hex(), case[0]
+    if kind != "stdin":
+        call = {"op": "call", "target": case[0], "args": case[1], "kwargs": case[2]}
+        stdin = json.dumps({"nonce": nonce, "call": call})
+        code = remote_driver(code)
+    seconds = limits["timeout_s"]
+    body = {"code": code, "language": "python", "stdin": stdin, "memory_limit_MB": limits["memory_mb"]}
+    answer = post_json(url.rstrip("/") + "/run_code", {**body, "run_timeout": seconds}, seconds + 30)
+    result = answer.get("run_result") or {}
+    if result.get("status") == "TimeLimitExceeded":
+        return f"timeout: more than {limits['timeout_s']} s"
+    if answer.get("status") == "SandboxError":
+        raise SandboxError(f"{url}: {answer.get('message')}")
+    printed = str(result.get("stdout") or "")
+    if answer.get("status") != "Success" or result.get("return_code") != 0:
+        return (str(result.get("stderr") or "").strip().splitlines() or ["the process ended with an error"])[-1][:500]
+    if kind == "stdin":
+        return "" if same_output(case[1], printed) else f"printed {printed[:200]!r}, expected {case[1][:200]!r}"
+    line = next((part for part in printed.splitlines() if part.startswith(nonce)), "")
+    try:
+        return compare(json.loads(line[len(nonce) :]), case[3])
+    except (ValueError, RecursionError, Died):
+        return "the process sent no valid message"
+
+
+def remote_driver(code: str) -> str:
+    """A script that loads the program, performs the call on stdin, and prints the answer behind the call's secret."""
+    import inspect
+
+    parts = [inspect.getsource(part) for part in (Died, encode, decode, find, operate)]
+    parts.insert(0, f"import json, math, sys\nMAX_DEPTH = {MAX_DEPTH}\n")
+    parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\nexec({code!r}, namespace)\n")
+    parts.append(
+        "call = job['call']\n"
+        "args = [decode(item) for item in call['args']]\n"
+        "kwargs = {name: decode(item) for name, item in call['kwargs'].items()}\n"
+        "value = operate(call, find(call['target'], namespace, []), args, kwargs)\n"
+        "print('\\n' + job['nonce'] + json.dumps({'value': encode(value)}))\n"
+    )
+    return "\n".join(parts)
+
+
+def post_json(url: str, body: dict, timeout_s: float) -> dict:
+    """POST a JSON object and return the JSON object that answers; raise SandboxError if there is none."""
+    from urllib.error import URLError
+    from urllib.request import Request, urlopen
+
+    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urlopen(request, timeout=timeout_s) as response:
+            return dict(json.load(response))
+    except (URLError, OSError, ValueError, TypeError) as error:
+        raise SandboxError(f"{url}: {error}; expected a SandboxFusion service") from error
+
+
+def lift_asserts(source: str) -> list[tuple]:
+    """Turn `assert f(literals) == literal` into calls to compare here; raise BadTests for any other statement."""
+    calls = []
+    for statement in ast.parse(source).body:
+        try:
+            test = statement.test if isinstance(statement, ast.Assert) else None
+            call, (operator,), (expected,) = test.left, test.ops, test.comparators
+            args = [encode(ast.literal_eval(item)) for item in call.args]
+            kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
+            if not isinstance(operator, ast.Eq):
+                raise ValueError
+            calls.append((call.func.id, args, kwargs, ast.literal_eval(expected)))
+        except (AttributeError, TypeError, ValueError):
+            what = f"got {ast.unparse(statement)[:100]!r} for an endpoint"
+            raise BadTests(f"{what}; expected `assert f(literals) == literal`, calls, or stdin tests") from None
+    return calls
+
+
+# ------------------------------------------------------------------------------------------- command line
+
+
+def read_rows(path: str) -> list[dict]:
+    """Rows of a JSONL file, gzipped or not."""
+    import gzip
+
+    rows = []
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(dict(json.loads(line)))
+            except (ValueError, TypeError, RecursionError) as error:
+                raise BadTests(f"{path}, line {number}: {error}; expected a JSON object") from None
+    return rows
+
+
+def jobs_of(args: argparse.Namespace) -> list[dict]:
+    """The arguments of run_code for each program named on the command line."""
+    shared = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "strict", "endpoint")}
+    if args.code:
+        with open(args.code, encoding="utf-8") as code, open(args.tests, encoding="utf-8") as tests:
+            text = tests.read()
+            job = {"code": code.read(), "tests": json.loads(text) if args.tests.endswith(".json") else text}
+        return [{**job, "entry_point": args.entry_point, **shared}]
+    jobs = []
+    for number, row in enumerate(read_rows(args.data), 1):
+        wanted = [*args.code_columns, args.tests_column, *([args.setup_column] if args.setup_column else [])]
+        missing = [name for name in wanted if name not in row]
+        if missing:
+            what = f"{args.data}, row {number}: got the columns {', '.join(row)}"
+            raise BadTests(f"{what}; expected {', '.join(missing)} too")
+        code = "".join(str(row[name]) for name in args.code_columns)
+        setup = str(row[args.setup_column]) if args.setup_column else ""
+        entry = row.get("entry_point", args.entry_point)
+        jobs.append({"code": code, "tests": row[args.tests_column], "setup": setup, "entry_point": entry, **shared})
+    return jobs
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Flags of the command."""
+    parser = argparse.ArgumentParser(
+        description="Run untrusted Python programs against tests. One JSON verdict per line on stdout; exit 0 if all "
+        "pass, 1 if not, 2 for bad input, 3 where the sandbox cannot run.",
+        epilog="examples:\n  sandbox.py --report\n  sandbox.py --code program.py --tests tests.py --entry_point solve\n"
+        "  sandbox.py --data HumanEval.jsonl.gz --code_columns prompt canonical_solution --tests_column test "
+        "--setup_column prompt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--report", action="store_true", help="print the layers of isolation that this machine offers")
+    parser.add_argument("--code", help="file with one program")
+    parser.add_argument("--tests", help="its tests: Python source, or .json in one of the forms of run_code")
+    parser.add_argument("--data", help="JSONL file, perhaps .gz, with one program a row")
+    parser.add_argument("--code_columns", nargs="+", default=["completion"], help="columns joined to the program")
+    parser.add_argument("--tests_column", default="tests", help="column with the tests (default: tests)")
+    parser.add_argument("--setup_column", help="column with trusted source that the tests may use")
+    parser.add_argument("--entry_point", help="function under test (default in --data: the column entry_point)")
+    parser.add_argument("--timeout_s", type=float, default=3.0, help="seconds a test may take (default: 3)")
+    parser.add_argument("--memory_mb", type=int, default=512, help="MiB a program may use (default: 512)")
+    parser.add_argument("--strict", action="store_true", help="refuse to run without network and file isolation")
+    parser.add_argument("--endpoint", help="URL of a SandboxFusion service to run the programs")
+    parser.add_argument("--workers", type=int, help="programs side by side (default: one per core)")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    argv = ["--" + arg[2:].replace("-", "_") if arg.startswith("--") and "=" not in arg else arg for arg in argv]
+    args = build_parser().parse_args(argv)
+    try:
+        if args.report:
+            print(json.dumps(sandbox_report(), indent=2))
+            return 0
+        if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
+            raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
+        jobs = jobs_of(args)
+        verdicts = run_many(jobs, args.workers)
+    except (BadTests, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except SandboxError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    for verdict in verdicts:
+        print(json.dumps(asdict(verdict)))
+    passed = sum(verdict.all_passed for verdict in verdicts)
+    print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
+    return int(passed < len(verdicts))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--server"]:
+        serve(int(sys.argv[2]))
+    else:
+        sys.exit(main())
