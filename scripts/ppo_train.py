@@ -609,8 +609,11 @@ def batch_rows(rows: list[dict], config: Config, step: int) -> list[dict]:
 # ------------------------------------------------------------------------------------------------ reward
 
 
-def load_function(spec: str):
-    """Load `FILE.py:function[*weight]` and return (function, weight)."""
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
     target, _, weight = spec.partition("*")
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
@@ -629,11 +632,13 @@ def load_function(spec: str):
             what = f"importing {file} raises {type(error).__name__}: {error}"
             raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
     members = vars(sys.modules[module_name])
-    function = members.get(name)
-    known = ", ".join(n for n, member in members.items() if callable(member) and not n.startswith("_"))
     need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
-    need(callable(function), f"got reward {spec!r}: {file} has no function {name!r}; expected one of {known}")
-    return function, factor
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    known = ", ".join(n for n, member in members.items() if callable(member) and not n.startswith("_"))
+    need(callable(found), f"got reward {spec!r}: {file} has no function {name!r}; expected one of {known}")
+    return [(found, factor)]
 
 
 class Reward:
@@ -645,8 +650,7 @@ class Reward:
 
     def __init__(self, specs: list[str]):
         self.functions, self.weights, self.silent = {}, {}, False
-        for spec in specs:
-            function, weight = load_function(spec)
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
                 name += "_2"

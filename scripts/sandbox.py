@@ -64,10 +64,9 @@ FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs ne
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
 LAYERS = ("user", *NAMESPACES, "landlock", "seccomp")
 PRELOAD = (
-    "array base64 bisect calendar cmath collections copy dataclasses datetime decimal enum fractions functools hashlib "
-    "heapq io itertools json math numbers operator queue random re statistics string textwrap threading time traceback "
-    "typing unittest"
-).split()
+    "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
+    "numbers operator random re statistics string threading time traceback typing"
+).split()  # what programs often import; every further MB costs each fork some 60 us
 
 
 class SandboxError(RuntimeError):
@@ -289,8 +288,8 @@ LIMITED_CALLS = {
 CLONE, CLONE3, CLONE_THREAD = 56, 435, 0x10000
 
 
-def seccomp_program() -> bytes:
-    """The filter as classic BPF, for the process that calls this.
+def seccomp_program(own_id: int) -> bytes:
+    """The filter as classic BPF, for the process with this id.
 
     Each instruction is (code, jump if true, jump if false, value); the data are nr at 0, arch at 4 and the low half of
     argument i at 16 + 8 i.
@@ -305,7 +304,7 @@ def seccomp_program() -> bytes:
     for number, (argument, values) in LIMITED_CALLS.items():
         code += [(equal, 0, 2 * len(values) + 2, number), (load, 0, 0, 16 + 8 * argument)]
         for value in values:
-            code += [(equal, 0, 1, os.getpid() if value is None else value), (answer, 0, 0, allow)]
+            code += [(equal, 0, 1, own_id if value is None else value), (answer, 0, 0, allow)]
         code += [(answer, 0, 0, refuse)]
     # threads only: CLONE_THREAD without any new namespace
     code += [(equal, 0, 4, CLONE), (load, 0, 0, 16), (any_bit, 2, 0, 0x7E020000), (any_bit, 0, 1, CLONE_THREAD)]
@@ -313,9 +312,12 @@ def seccomp_program() -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
-def enter_seccomp() -> None:
+SOME_ID = 0x7EADBEE5  # stands in a filter made in advance for the id of the process that will enter it
+
+
+def enter_seccomp(template: bytes) -> None:
     """Restrict this process to the calls above for good."""
-    program = seccomp_program()
+    program = template.replace(struct.pack("I", SOME_ID), struct.pack("I", os.getpid()))
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_SECCOMP, 2, ctypes.create_string_buffer(header, len(header)))
@@ -335,22 +337,22 @@ def landlock_abi() -> int:
         return 0
 
 
-def enter_landlock(abi: int, readable: list[int], scratch: str | None) -> None:
-    """Allow this process to read beneath the folders open as `readable` and to write in scratch; no TCP, no signals."""
+def landlock_rules(abi: int, readable: list[int], scratch: str) -> int:
+    """Make a ruleset: read beneath the folders open as `readable`, write beneath scratch, no TCP, no signals to others.
+
+    Several processes may use it: their folders beneath scratch are each for one user only.
+    """
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     rules = struct.pack("QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     rules = rules[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset = kernel_call(444, ctypes.create_string_buffer(rules, len(rules)), len(rules), 0)
     places = [(fd, LANDLOCK_READ) for fd in readable]
-    if scratch:
-        places.append((os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH))
-    for fd, rights in places:
+    for fd, rights in [*places, (os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH)]:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights = (rights | 1 << 1) & LANDLOCK_FILE  # /dev/null is also written to
         rule = struct.pack("=Qi", rights & handled, fd)
         kernel_call(445, ruleset, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
-    kernel_call(446, ruleset, 0)
-    os.close(ruleset)
+    return ruleset
 
 
 def readable_paths(packages: list[str]) -> list[str]:
@@ -411,7 +413,7 @@ class Job:
     """A running process of the server: where its end is reported, its scratch folder, its user."""
 
     status: int
-    scratch: str | None
+    scratch: str
     uid: int | None
 
 
@@ -419,7 +421,7 @@ class Server:
     """The warm process that forks programs and judges; it never sees code, tests or expected values."""
 
     def __init__(self, control: socket.socket, config: dict):
-        self.control, self.config, self.jobs, self.count = control, config, {}, 0
+        self.control, self.config, self.jobs, self.free, self.count = control, config, {}, [], 0
         self.address_space = 96 << 20
         with contextlib.suppress(OSError), open("/proc/self/statm") as file:
             self.address_space = int(file.read().split()[0]) * resource.getpagesize() + (16 << 20)
@@ -455,6 +457,8 @@ class Server:
         self.attempt("user", lambda: self.require(os.getuid() == 0, "only root can change its user"))
         paths = [path for path in self.readable if LINUX and os.path.exists(path)]
         self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
+        self.rules = landlock_rules(self.abi, self.places, self.base) if self.on("landlock") else -1
+        self.filter = seccomp_program(SOME_ID)
         for layer in ("user", "landlock", "seccomp"):  # a layer that does not hold on a trial is left out
             if self.on(layer) and "error" in (trial := self.trial()):
                 self.layers[layer] = f"off: {trial['error']}"
@@ -548,10 +552,8 @@ class Server:
         """Fork a process; fds: its socket, stdin, stdout, stderr, the pipe its end is reported on, perhaps a socket."""
         self.count += 1
         uid = FIRST_UID + self.count % UIDS if self.layers.get("user") == "on" else None
-        scratch = None
         try:
-            if message["role"] != "judge":
-                scratch = self.make_scratch(uid)
+            scratch = self.make_scratch(uid)
             pid = os.fork()
         except OSError as error:  # no process or no space: the caller sees the pipe end
             os.write(fds[4], json.dumps({"error": str(error)}).encode())
@@ -568,15 +570,27 @@ class Server:
                 os.close(fd)
 
     def make_scratch(self, uid: int | None) -> str:
-        """Make a private folder: a small file system of its own where mounting is possible."""
-        path = f"{self.base}/{self.count}"
-        os.mkdir(path, 0o700)
-        if self.on("mount"):
-            options = f"size={SCRATCH_BYTES},nr_inodes=4096,mode=700"
-            libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
+        """Give out a private folder: a small file system of its own where mounting is possible, used again if empty."""
+        if self.free:
+            path = self.free.pop()
+        else:
+            path = f"{self.base}/{self.count}"
+            os.mkdir(path, 0o700)
+            if self.on("mount"):
+                options = f"size={SCRATCH_BYTES},nr_inodes=4096,mode=700"
+                libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
         if uid is not None:
             os.chown(path, uid, uid)
         return path
+
+    def free_scratch(self, path: str) -> None:
+        """Take a folder back; one that was written to is thrown away."""
+        if not os.listdir(path):
+            self.free.append(path)
+            return
+        if self.on("mount"):
+            libc_call("umount2", path.encode(), 2)
+        shutil.rmtree(path, ignore_errors=True)
 
     def kill(self, job: int) -> None:
         """Kill a job's process and its group."""
@@ -600,11 +614,8 @@ class Server:
             _, job = self.jobs.pop(pid)
             if not self.on("seccomp"):
                 self.sweep(pid, job)
-            if job.scratch:
-                if self.on("mount"):
-                    with contextlib.suppress(OSError):
-                        libc_call("umount2", job.scratch.encode(), 2)
-                shutil.rmtree(job.scratch, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.free_scratch(job.scratch)
             report = {"status": os.waitstatus_to_exitcode(status), "rss_kb": usage.ru_maxrss}
             with contextlib.suppress(OSError):  # the caller may be gone
                 os.write(job.status, json.dumps(report).encode())
@@ -648,6 +659,11 @@ def serve(fd: int) -> None:
     for module in PRELOAD:
         importlib.import_module(module)
     os.environ.clear()
+    os.environ.update(LANG="C.UTF-8", OPENBLAS_NUM_THREADS="1", HOME=".", TMPDIR=".")  # each starts in its scratch
+    # the streams that programs will have; the files behind 0 and 1 are put in place for each
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.argv[:] = ["program.py"]
     server = Server(control, config)
     server.start()
     gc.collect()
@@ -658,47 +674,46 @@ def serve(fd: int) -> None:
 # ------------------------------------------------------------------------------------------- inside a forked process
 
 
-def confine(server: Server, message: dict, uid: int | None, scratch: str | None, files: int) -> None:
+def confine(server: Server, message: dict, uid: int | None, scratch: str, files: int) -> None:
     """Put every layer around this process, in the order in which each still allows the next; keep the first files."""
     os.setsid()
-    for number in range(1, signal.NSIG):
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(scratch or "/")
+    os.chdir(scratch)
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     os.umask(0o077)
-    folder = scratch or "/"
-    os.environ.update({"HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"})
     if LINUX:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         prctl(PR_SET_DUMPABLE, 0)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
-    set_limits(server.address_space + (message["memory_mb"] << 20), message["cpu_s"])
+        if uid is None:  # else they went with the user
+            kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
+    set_limits(server.address_space + (message["memory_mb"] << 20), message["cpu_s"], uid is not None)
     if server.on("landlock"):
-        enter_landlock(server.abi, server.places, scratch)
+        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
+        kernel_call(446, rules, 0)
     os.closerange(files, 1 << 20)
     if server.on("seccomp"):
-        enter_seccomp()
+        enter_seccomp(server.filter)
 
 
-def set_limits(memory: int, cpu_s: int) -> None:
+def set_limits(memory: int, cpu_s: int, own_user: bool) -> None:
     """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
-    limits = {"AS": memory, "CPU": cpu_s, "FSIZE": MAX_OUTPUT, "NOFILE": 64, "CORE": 0}
-    if os.getuid() in range(FIRST_UID, FIRST_UID + UIDS):
-        limits["NPROC"] = 64
-    for name, value in limits.items():
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, MAX_OUTPUT)]
+    limits += [(resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0)]
+    if own_user:  # else it counts what the caller runs, too
+        limits.append((resource.RLIMIT_NPROC, 64))
+    for limit, value in limits:
+        try:
+            resource.setrlimit(limit, (value, value))
+        except (ValueError, OSError):
+            pass  # not on this system, or already lower
 
 
-def run_child(server: Server, message: dict, fds: list[int], uid: int | None, scratch: str | None) -> None:
+def run_child(server: Server, message: dict, fds: list[int], uid: int | None, scratch: str) -> None:
     """Main function of a forked process: arrange its files, confine it, do its part.
 
     It keeps stdin, stdout and stderr as 0, 1, 2 and its sockets from 3 on.
@@ -712,10 +727,6 @@ def run_child(server: Server, message: dict, fds: list[int], uid: int | None, sc
     channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
     confine(server, message, uid, scratch, len(kept))
     del server
-    sys.argv[:] = ["program.py"]
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
     {"trial": try_out, "program": run_program, "judge": run_judge}[message["role"]](*channels)
 
 
@@ -783,7 +794,7 @@ def run_as_script(code: str) -> None:
 
 
 def answer_calls(channel: socket.socket, job: dict) -> None:
-    """Run a program as a module, then perform calls until the caller is gone; the caller knows what is expected."""
+    """Run a program as a module, then perform the calls that came with it, or that come until the caller is gone."""
     namespace, kept = fresh_module("program").__dict__, []
 
     def keep(value) -> int:
@@ -801,6 +812,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
     def load() -> dict:
         exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
         kinds = {}
+        if job["mode"] == "calls":
+            return {}
         for name, value in list(namespace.items()):
             module = isinstance(value, types.ModuleType)
             kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
@@ -816,7 +829,9 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         return answer
 
     reply(job["nonce"], load)
-    while True:
+    for call in job.get("calls", ()):
+        reply(call["nonce"], lambda call=call: perform(call))
+    while job["mode"] == "module":
         try:
             call = receive_frame(channel)
         except (Died, OSError):
@@ -1165,7 +1180,7 @@ class Verdict:
 
 @dataclass
 class Plan:
-    """Tests of one kind: stdin (input, output), calls (function, args, kwargs, expected) or python (source)."""
+    """Tests: stdin (input, output), calls (function, args, kwargs, expected, whether by `==`) or python (source)."""
 
     kind: str
     cases: list
@@ -1321,7 +1336,20 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
         warnings.warn(what, RuntimeWarning, stacklevel=3)
 
 
-def read_tests(tests, entry_point: str | None) -> Plan:
+def lift_assert(statement: ast.stmt) -> tuple | None:
+    """Turn `assert f(literals) == literal` into a call whose result is compared here; None for anything else."""
+    try:
+        call, (operator,), (expected,) = statement.test.left, statement.test.ops, statement.test.comparators
+        if not isinstance(operator, ast.Eq) or hasattr(builtins, call.func.id):
+            return None
+        args = [encode(ast.literal_eval(item)) for item in call.args]
+        kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
+        return call.func.id, args, kwargs, ast.literal_eval(expected), True
+    except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def read_tests(tests, entry_point: str | None, isolate: bool = True) -> Plan:
     """Sort the tests into one of the three forms, or raise BadTests."""
     if isinstance(tests, dict):
         tests = pair_up(tests)
@@ -1331,12 +1359,14 @@ def read_tests(tests, entry_point: str | None) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {tests!r:.60}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
+        statements = []
         for number, source in enumerate(tests):
             try:
-                ast.parse(source)
+                statements += ast.parse(source).body
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
-        return Plan("python", list(tests))
+        lifted = [lift_assert(statement) for statement in statements] if isolate else [None]
+        return Plan("calls", lifted) if all(lifted) else Plan("python", list(tests))
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         return Plan("stdin", [(str(test["input"]), str(test["output"])) for test in tests])
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)])
@@ -1368,7 +1398,7 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
     if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
         raise BadTests(f"test {number}: got args {args!r:.60} and kwargs {kwargs!r:.60}; expected a list and a dict")
     try:
-        return name, [encode(item) for item in args], {k: encode(v) for k, v in kwargs.items()}, test["expected"]
+        return name, [encode(item) for item in args], {k: encode(v) for k, v in kwargs.items()}, test["expected"], False
     except (TypeError, ValueError) as error:
         raise BadTests(f"test {number}: {error}; expected arguments of plain data") from None
 
@@ -1416,7 +1446,7 @@ def run_code(
     True
     """
     started = time.monotonic()
-    plan = read_tests(tests, entry_point)
+    plan = read_tests(tests, entry_point, isolate_tests and not setup)
     code = code or ""
     if not plan.cases or not code.strip():
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
@@ -1519,25 +1549,28 @@ def read_back(file) -> str:
 def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
     """Load the program once and call its functions; the expected values stay here. What ends it ends the run."""
     process = sandbox.spawn("program", process_limits(limits))
+    secrets = [os.urandom(12).hex() for _ in range(len(cases) + 1)]
     results, end = [], ""
 
-    def exchange(message: dict) -> dict:
-        nonce = os.urandom(12).hex()
+    def answer() -> dict:
         deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
-        process.channel.settimeout(max(deadline - time.monotonic(), 1e-3))
-        send_frame(process.channel, {"nonce": nonce, **message})
-        answer = receive_frame(process.channel, deadline)
-        if answer.get("nonce") != nonce:
+        message = receive_frame(process.channel, deadline)
+        if message.get("nonce") != secrets.pop(0):
             raise Died("the process sent no valid message")
-        return answer
+        return message
 
     try:
-        answer = exchange({"mode": "module", "code": code})
-        if "error" in answer:
-            return [{"test": 0, "passed": False, "detail": error_text(answer)}]
-        for number, (name, args, kwargs, expected) in enumerate(cases):
-            call = {"op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
-            detail = compare(exchange(call), expected)
+        calls = [
+            {"nonce": secret, "op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
+            for secret, (name, args, kwargs, *_) in zip(secrets[1:], cases, strict=True)
+        ]
+        process.channel.settimeout(limits["timeout_s"])
+        send_frame(process.channel, {"mode": "calls", "nonce": secrets[0], "code": code, "calls": calls})
+        loaded = answer()
+        if "error" in loaded:
+            return [{"test": 0, "passed": False, "detail": error_text(loaded)}]
+        for number, (*_, expected, exactly) in enumerate(cases):
+            detail = compare(answer(), expected, exactly)
             results.append({"test": number, "passed": not detail, "detail": detail})
     except TimeoutError:
         end = f"timeout: more than {limits['timeout_s']} s"
@@ -1551,13 +1584,14 @@ def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[di
     return results
 
 
-def compare(answer: dict, expected) -> str:
-    """Return "" if the program's answer is the expected value, else what is wrong."""
+def compare(answer: dict, expected, exactly: bool = False) -> str:
+    """Return "" if the program's answer is the expected value by same(), or by `==`; else what is wrong."""
     if "error" in answer:
         return error_text(answer)
     actual = decode(answer.get("value"))
     try:
-        return "" if same(expected, actual) else f"returned {actual!r:.200}, expected {expected!r:.200}"
+        equal = actual == expected if exactly else same(expected, actual)
+        return "" if equal else f"returned {actual!r:.200}, expected {expected!r:.200}"
     except (RecursionError, OverflowError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
 
@@ -1619,8 +1653,10 @@ def available_cores() -> int:
 
 def run_at_endpoint(url: str, code: str, plan: Plan, limits: dict) -> Verdict:
     """Run the program at a SandboxFusion service (POST URL/run_code) and compare its output here."""
-    cases = [call for source in plan.cases for call in lift_asserts(source)] if plan.kind == "python" else plan.cases
-    results = []
+    if plan.kind == "python":
+        what = f"got {plan.cases[0][:80]!r} for an endpoint"
+        raise BadTests(f"{what}; expected `assert f(literals) == literal`, calls, or stdin tests")
+    cases, results = plan.cases, []
     end = time.monotonic() + limits["total_s"]
     for number, case in enumerate(cases):
         if time.monotonic() > end:
@@ -1654,7 +1690,7 @@ def ask_endpoint(url: str, code: str, case: tuple, kind: str, limits: dict) -> s
         return "" if same_output(case[1], printed) else f"printed {printed[:200]!r}, expected {case[1][:200]!r}"
     line = next((part for part in printed.splitlines() if part.startswith(nonce)), "")
     try:
-        return compare(json.loads(line[len(nonce) :]), case[3])
+        return compare(json.loads(line[len(nonce) :]), case[3], case[4])
     except (ValueError, RecursionError, Died):
         return "the process sent no valid message"
 
@@ -1687,24 +1723,6 @@ def post_json(url: str, body: dict, timeout_s: float) -> dict:
             return dict(json.load(response))
     except (URLError, OSError, ValueError, TypeError) as error:
         raise SandboxError(f"{url}: {error}; expected a SandboxFusion service") from error
-
-
-def lift_asserts(source: str) -> list[tuple]:
-    """Turn `assert f(literals) == literal` into calls to compare here; raise BadTests for any other statement."""
-    calls = []
-    for statement in ast.parse(source).body:
-        try:
-            test = statement.test if isinstance(statement, ast.Assert) else None
-            call, (operator,), (expected,) = test.left, test.ops, test.comparators
-            args = [encode(ast.literal_eval(item)) for item in call.args]
-            kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
-            if not isinstance(operator, ast.Eq):
-                raise ValueError
-            calls.append((call.func.id, args, kwargs, ast.literal_eval(expected)))
-        except (AttributeError, TypeError, ValueError):
-            what = f"got {ast.unparse(statement)[:100]!r} for an endpoint"
-            raise BadTests(f"{what}; expected `assert f(literals) == literal`, calls, or stdin tests") from None
-    return calls
 
 
 # ------------------------------------------------------------------------------------------- command line
