@@ -56,7 +56,8 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 LINUX = sys.platform == "linux"
-MAX_FRAME = 8 << 20  # bytes of one message: a result that is larger fails its test
+MAX_RESULT = 2 << 20  # bytes of one result as JSON: a larger one fails its test
+MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
 MAX_DEPTH = 100  # nesting of a value
 MAX_OUTPUT = 1 << 20  # bytes a program may print, and write to one file
 SCRATCH_BYTES = 64 << 20
@@ -106,10 +107,10 @@ def receive_exactly(channel: socket.socket, size: int, deadline: float | None) -
     return b"".join(parts)
 
 
-def receive_frame(channel: socket.socket, deadline: float | None = None) -> dict:
-    """Receive one message; whatever is no JSON object of at most MAX_FRAME bytes raises Died."""
+def receive_frame(channel: socket.socket, deadline: float | None = None, limit: int = MAX_FRAME) -> dict:
+    """Receive one message; whatever is no JSON object of at most `limit` bytes raises Died."""
     (size,) = struct.unpack("!I", receive_exactly(channel, 4, deadline))
-    if size > MAX_FRAME:
+    if size > limit:
         raise Died("output limit: a result is too large")
     data = receive_exactly(channel, size, deadline)
     try:
@@ -176,13 +177,23 @@ def decode(data, refer=None, depth: int = 0):
         if kind == "ref" and refer:
             return refer(int(content), str(data.get("type")))
         if kind == "dict":
-            return {decode(k, refer, depth + 1): decode(v, refer, depth + 1) for k, v in content}
+            pairs = [(decode(k, refer, depth + 1), decode(v, refer, depth + 1)) for k, v in content]
+            check_hashes([key for key, _ in pairs])
+            return dict(pairs)
         items = [decode(item, refer, depth + 1) for item in content]
         if kind == "complex":
             return complex(*items)
+        if kind != "list" and kind != "tuple":
+            check_hashes(items)
         return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
     except (KeyError, TypeError, ValueError):
         raise Died("the process sent no valid message") from None
+
+
+def check_hashes(keys: list) -> None:
+    """Raise Died for keys of which many share a hash: a dict of them would take quadratic time."""
+    if len(keys) > 100 and len({hash(key) for key in keys}) < 0.9 * len(keys):
+        raise Died("the process sent keys that collide")
 
 
 def same(expected, actual) -> bool:
@@ -259,7 +270,7 @@ ALLOWED_CALLS = {
     **{"mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14},
     **{"rt_sigreturn": 15, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "access": 21, "pipe": 22},
     **{"select": 23, "sched_yield": 24, "mremap": 25, "msync": 26, "madvise": 28, "dup": 32, "dup2": 33, "pause": 34},
-    **{"nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38, "getpid": 39, "sendfile": 40, "sendto": 44},
+    **{"nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38, "getpid": 39, "sendfile": 40},
     **{"recvfrom": 45, "shutdown": 48, "socketpair": 53, "exit": 60, "wait4": 61, "uname": 63, "flock": 73},
     **{"fsync": 74, "fdatasync": 75, "truncate": 76, "ftruncate": 77, "getdents": 78, "getcwd": 79, "chdir": 80},
     **{"fchdir": 81, "rename": 82, "mkdir": 83, "rmdir": 84, "creat": 85, "unlink": 87, "readlink": 89, "umask": 95},
@@ -285,7 +296,7 @@ LIMITED_CALLS = {
     234: (0, (None,)),  # tgkill
     302: (0, (0,)),  # prlimit64
 }
-CLONE, CLONE3, CLONE_THREAD = 56, 435, 0x10000
+SENDTO, CLONE, CLONE3, CLONE_THREAD = 44, 56, 435, 0x10000
 
 
 def seccomp_program(own_id: int) -> bytes:
@@ -306,6 +317,9 @@ def seccomp_program(own_id: int) -> bytes:
         for value in values:
             code += [(equal, 0, 1, own_id if value is None else value), (answer, 0, 0, allow)]
         code += [(answer, 0, 0, refuse)]
+    # no address: only to the other end of a socketpair
+    code += [(equal, 0, 6, SENDTO), (load, 0, 0, 48), (equal, 0, 3, 0), (load, 0, 0, 52), (equal, 0, 1, 0)]
+    code += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
     # threads only: CLONE_THREAD without any new namespace
     code += [(equal, 0, 4, CLONE), (load, 0, 0, 16), (any_bit, 2, 0, 0x7E020000), (any_bit, 0, 1, CLONE_THREAD)]
     code += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
@@ -858,7 +872,6 @@ def operate(call: dict, value, args: list, kwargs: dict):
         "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
         "get": lambda: value,
         "item": lambda: value[args[0]],
-        "contains": lambda: args[0] in value,
         **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
     }
     return operations[call["op"]]()
@@ -885,7 +898,10 @@ def error_text(answer: dict) -> str:
 
 
 class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such."""
+    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+
+    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
+    """
 
     def __init__(self, judge, target):
         self.__dict__.update(_judge=judge, _target=target)
@@ -903,9 +919,6 @@ class RemoteObject:
 
     def __getitem__(self, key):
         return self._judge.ask("item", self._target, (key,))
-
-    def __contains__(self, item):
-        return self._judge.ask("contains", self._target, (item,))
 
     def __eq__(self, other):
         raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
@@ -1014,7 +1027,7 @@ class Judge:
         try:
             self.program.settimeout(self.job["timeout_s"])
             send_frame(self.program, {"nonce": nonce, **message})
-            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"])
+            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"], MAX_RESULT)
             if answer.get("nonce") != nonce:
                 raise Died("the process sent no valid message")
         except TimeoutError:
@@ -1055,6 +1068,8 @@ class Judge:
         """Raise what the program raised, as the nearest built-in exception."""
         for name in answer["error"] if isinstance(answer["error"], list) else []:
             kind = getattr(builtins, str(name), None)
+            if kind in (StopIteration, StopAsyncIteration):  # would end a loop of the tests as if it were done
+                break
             if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
                 with contextlib.suppress(TypeError):
                     error = kind(str(answer.get("message")))
@@ -1091,12 +1106,19 @@ class Judge:
 
     def offer(self, names: dict, namespace: dict, trees: list) -> None:
         """Put the program's names that the tests use into their namespace; built-in names are never the program's."""
-        used = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        for name in used & names.keys() - namespace.keys() - vars(builtins).keys():
-            kind = str(names[name])
-            if kind.startswith("module "):
-                if kind.split()[1].partition(".")[0] in sys.stdlib_module_names:
-                    namespace[name] = importlib.import_module(kind.split()[1])
+        nodes = [node for tree in trees for node in ast.walk(tree)]
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
+        bases = [node.value for node in nodes if isinstance(node, ast.Attribute)]
+        dotted = {node.id for node in bases if isinstance(node, ast.Name)}
+        for name in used - namespace.keys() - vars(builtins).keys():
+            kind = str(names.get(name))
+            module = kind[7:] if kind.startswith("module ") else {"np": "numpy"}.get(name, name)
+            known = module.partition(".")[0] in {*sys.stdlib_module_names, "numpy"}
+            if known and (name in dotted or kind.startswith("module ")):  # the real one, not what the program made
+                with contextlib.suppress(ImportError):
+                    namespace[name] = importlib.import_module(module)
+            elif name not in names or kind.startswith("module "):
+                continue
             elif kind == "value":
                 namespace[name] = self.ask("get", name)
             else:
@@ -1554,7 +1576,7 @@ def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[di
 
     def answer() -> dict:
         deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
-        message = receive_frame(process.channel, deadline)
+        message = receive_frame(process.channel, deadline, MAX_RESULT)
         if message.get("nonce") != secrets.pop(0):
             raise Died("the process sent no valid message")
         return message
@@ -1728,7 +1750,7 @@ def post_json(url: str, body: dict, timeout_s: float) -> dict:
 # ------------------------------------------------------------------------------------------- command line
 
 
-def read_rows(path: str) -> list[dict]:
+def read_programs(path: str) -> list[dict]:
     """Rows of a JSONL file, gzipped or not."""
     import gzip
 
@@ -1753,7 +1775,7 @@ def jobs_of(args: argparse.Namespace) -> list[dict]:
             job = {"code": code.read(), "tests": json.loads(text) if args.tests.endswith(".json") else text}
         return [{**job, "entry_point": args.entry_point, **shared}]
     jobs = []
-    for number, row in enumerate(read_rows(args.data), 1):
+    for number, row in enumerate(read_programs(args.data), 1):
         wanted = [*args.code_columns, args.tests_column, *([args.setup_column] if args.setup_column else [])]
         missing = [name for name in wanted if name not in row]
         if missing:
@@ -1766,7 +1788,7 @@ def jobs_of(args: argparse.Namespace) -> list[dict]:
     return jobs
 
 
-def build_parser() -> argparse.ArgumentParser:
+def command_flags() -> argparse.ArgumentParser:
     """Flags of the command."""
     parser = argparse.ArgumentParser(
         description="Run untrusted Python programs against tests. One JSON verdict per line on stdout; exit 0 if all "
@@ -1797,7 +1819,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     argv = ["--" + arg[2:].replace("-", "_") if arg.startswith("--") and "=" not in arg else arg for arg in argv]
-    args = build_parser().parse_args(argv)
+    args = command_flags().parse_args(argv)
     try:
         if args.report:
             print(json.dumps(sandbox_report(), indent=2))
