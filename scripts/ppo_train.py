@@ -1759,7 +1759,7 @@ def check_context(config: Config, models: Models, rows: list[dict]) -> None:
     )
 
 
-def load_rows(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
+def load_splits(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
     """Training and held-out prompts."""
     rows = load_prompts(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
@@ -1788,7 +1788,7 @@ def train(config: Config) -> int:
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
         set_seed(config.seed)
     reward = load_reward(config)
-    rows, held_out = load_rows(config, load_tokenizer(config))
+    rows, held_out = load_splits(config, load_tokenizer(config))
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
     checkpoint = find_checkpoint(config)
@@ -1909,7 +1909,7 @@ def dry_run(config: Config) -> None:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
     load_reward(config)
-    rows, held_out = load_rows(config, load_tokenizer(config))
+    rows, held_out = load_splits(config, load_tokenizer(config))
     shape = AutoConfig.from_pretrained(config.model)
     with torch.device("meta"):
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())

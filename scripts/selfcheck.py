@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 NEEDED = (
     *("UserError", "parse_config", "check_config", "start_processes", "check_context", "autocast"),
-    *("load_tokenizer", "load_rows", "load_reward", "load_models", "batch_rows", "HFEngine", "collect", "collate"),
+    *("load_tokenizer", "load_splits", "load_reward", "load_models", "batch_rows", "HFEngine", "collect", "collate"),
     *("make_experience", "make_optimizer", "update", "accumulate_gradients", "policy_loss"),
     *("predicting_states", "token_logprobs"),
 )
@@ -138,7 +138,7 @@ def prepare(trainer, config) -> Subject:
     trainer.check_config(config)
     device = trainer.start_processes(config)
     reward = trainer.load_reward(config)
-    rows, held_out = trainer.load_rows(config, trainer.load_tokenizer(config))
+    rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
     small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
     small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
     few = dataclasses.replace(config, **small)
