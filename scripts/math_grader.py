@@ -1,0 +1,711 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["math-verify[antlr4_13_2]>=0.8,<1"]
+# ///
+"""Grade mathematical answers: the final answer of a completion against a gold answer, bounded in time always.
+
+Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points; what is left
+(integrals, sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limit of
+0.25 s a comparison holds in threads and in async code. Model text is never evaluated: a parser of our own reads it.
+
+What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", behind the thinking part, or a text that is nothing
+but an answer. Two different final answers, a box that is cut off, and lists of guesses pay nothing.
+
+Deliberately left out: taking the last number of a text for its answer, which pays for repeating the prompt.
+
+The reward library loads this file when a function grades mathematics.
+
+    python scripts/math_grader.py "so it is \\boxed{\\frac{1}{2}}" 0.5
+    python scripts/math_grader.py --data rows.jsonl --answer_column answer
+"""
+
+import argparse
+import cmath
+import contextlib
+import functools
+import importlib.util
+import itertools
+import json
+import math
+import os
+import re
+import select
+import selectors
+import subprocess
+import sys
+import threading
+import unicodedata
+import warnings
+import zlib
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+# Percent: 50% = 0.5 = 1/2, and 50% = 50 above 1 (a sign left out). Units: a missing one is fine, a different one wrong.
+# Rounding: a decimal of 4 or more significant digits stands for an endless value (1/3, pi) that it rounds correctly.
+_LIMIT_S = 0.25  # a comparison in the worker, after its start-up
+_TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
+_CLEAN = [(re.compile(old), new) for old, new in (
+    (r"\\\\(?:\[\w+\])?", "⏎"), (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""), (r"\\\$", "＄"),
+    (r"\$(?=-?[\d.,]+[^$]*$)", "＄"), (r"\$|\\[()\[\]]", " "), (r"(?<=\d)(?:\{,\}|,?\\[,!:; ])(?=\d{3}(?!\d))", ""),
+    (r"\\!", ""), (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "), (r"\\[dtc]frac", r"\\frac"), (r"\\%", "%"),
+    (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "), *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3, (_TEXT, ""),
+    (r"\\infty|\b(?i:infinity)\b", "∞"), (r"\\pi(?![a-zA-Z])|(?<![A-Za-z\\])pi(?![A-Za-z])", "π"), (r"\\pm|\+/-", "±"),
+    (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"), (r"\\div(?![a-z])|[÷∕]", "/"),
+    (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"), (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"), (r"√\s*(\d+)", r"√{\1}"),
+    (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"), (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
+    (r"\\leq?(?:slant)?(?![a-z])|<=", "≤"), (r"\\geq?(?:slant)?(?![a-z])|>=", "≥"), (r"\\lt(?![a-z])", "<"),
+    (r"\\gt(?![a-z])", ">"), (r"\\approx|≈", "="), (r"\\mp", "∓"), (r"\\cup(?![a-z])", "∪"), (r"\\in(?![a-z])", "∈"),
+    (r"\\(?:emptyset|varnothing)|∅", "⦃⦄"), (r"\\(?:\{|lbrace)", "⦃"), (r"\\(?:\}|rbrace)", "⦄"), (r"\\langle|⟨", "("),
+    (r"\\rangle|⟩", ")"), (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"), (r"\*\*|^[\s*_`'\"]+|[\s.,;:*_`'\"⏎\\]+$", ""),
+    (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
+    (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
+    (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())), (r"\s+", " "))]
+_LATEX = str.maketrans({"√": r"\sqrt", "π": r"\pi ", "∞": r"\infty ", "*": r"\cdot ", "≤": r"\le ", "≥": r"\ge "})
+_CALLS = {"sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sinh": cmath.sinh, "cosh": cmath.cosh,
+          "exp": cmath.exp, "tanh": cmath.tanh, "arcsin": cmath.asin, "arccos": cmath.acos, "arctan": cmath.atan,
+          "ln": cmath.log, "log": cmath.log10, "cot": lambda x: 1 / cmath.tan(x), "sec": lambda x: 1 / cmath.cos(x),
+          "csc": lambda x: 1 / cmath.sin(x)}
+_NAMES = "|".join(sorted(_CALLS, key=len, reverse=True))
+_GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega|Phi|psi|ell)"
+_SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
+_TOKEN = re.compile(rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
+                    rf"|{_SYMBOL.pattern}|\S")
+_UNITS = {alias: names.split()[0] for names in (
+    "cm centimeter centimetre|m meter metre|km kilometer kilometre|mm millimeter millimetre|inch in inche|ft foot feet|"
+    "yd yard|mile mi|g gram|kg kilogram|mg milligram|lb pound|oz ounce|ton tonne|s sec second|min minute|h hr hour|day|"
+    "week|month|year yr|l liter litre|ml milliliter|gallon|"
+    "＄ dollar usd|€ euro|£|¥ yen|₹ rupee|¢ cent|degree deg|rad radian|"
+    "% percent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|/ per|^2 square sq|^3 cubic").split("|")
+    for alias in names.split()}
+_FOLD = (dict.fromkeys(map(ord, "−–—‐‑‒"), "-") | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/"}
+         | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f")))
+_SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
+_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_MARKER = re.compile(r"(?i)(?<!#)####(?!#)|\b(?:ans(?:wer)?|correct (?:option|choice))\b[*_ ]*(?:(?:to|for|of)\b"
+                     r"[^\n.:=]{0,80}?|choice|option)?[*_ ]*(?:\bis\b|"
+                     r"\bare\b|\bequals\b|\b(?:must|should|will|would) be\b|[:=]|\n)[\s:*_]*")
+_CHOICE = re.compile(r"(?:(?:the )?(?:option|choice|answer)\s*:?\s*)?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
+                     re.IGNORECASE | re.DOTALL)
+_CUT = re.compile(r"####|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I)
+_HEDGE = re.compile(r"[\s.,;!?()]*(?i:or|maybe|perhaps|possibly|alternatively|also|and)\b[^.\n]{0,40}?(?:\d|\b[A-Z]\b)")
+_FILLER = re.compile(r"(?i)^(?:(?:approximately|about|exactly|simply|just|therefore|thus|equal to|given by)\b|[\s:*])+")
+
+
+class _Refused(Exception):
+    """The reader leaves this text to the worker, or (True) calls it too big for anyone."""
+
+
+class _Value(NamedTuple):
+    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | all | text | raw | huge | bad."""
+
+    kind: str
+    data: Any = None
+    src: str = ""
+    unit: str = ""
+    ulp: Fraction = Fraction(0)  # last place of a decimal of 4 or more significant digits
+
+
+def _repeating(whole, start, cycle) -> str:
+    return f"({int(whole + start + cycle) - int('0' + whole + start)}/{10 ** len(start) * (10 ** len(cycle) - 1)})"
+
+
+def _clean(text: str) -> str:
+    """Fold scripts, spaces and LaTeX spellings into one notation."""
+    if not text.isascii():
+        text = re.sub("(?<=[0-9])(?=[¼-¾⅐-⅞])", " ", re.sub("[º˚]", "°", text))
+        for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
+            text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
+        text = unicodedata.normalize("NFKC", text).translate(_FOLD)
+        text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text)
+    for old, new in _CLEAN:
+        text = old.sub(new, text)
+    return text.strip()
+
+
+class _Reader:
+    """Evaluate an expression at one sample point: rationals stay exact, everything else is float or complex."""
+
+    def __init__(self, text: str, sample: int):
+        self.tokens, self.sample, self.symbols = [*_TOKEN.findall(text), ""], sample, False
+        self.at = self.depth = 0
+        if len(self.tokens) > 400 or max(map(len, self.tokens)) > 300:
+            raise _Refused(True)
+
+    def power(self, base, exponent):
+        whole = isinstance(exponent, Fraction) and exponent.denominator == 1
+        if whole and isinstance(base, Fraction):
+            bits = max(abs(base.numerator), base.denominator).bit_length() - 1
+            if abs(exponent) * bits > 4000 or abs(exponent) > 10**6:
+                raise _Refused(True)
+            return base ** int(exponent)
+        if abs(exponent) > 300:  # floats would under- or overflow
+            raise _Refused(True)
+        if whole:
+            return base ** int(exponent)
+        if isinstance(base, complex) or isinstance(exponent, complex) or base >= 0:
+            return (base if isinstance(base, complex) else float(base)) ** exponent
+        if isinstance(exponent, Fraction) and exponent.denominator % 2:
+            return (-1) ** exponent.numerator * float(-base) ** float(exponent)  # the real root
+        return complex(base) ** exponent
+
+    def next(self, wanted: str = "") -> str:
+        self.at += 1
+        token = self.tokens[self.at - 1]
+        if not token or (wanted and token != wanted):
+            raise _Refused(False)
+        return token
+
+    def read(self, floor: int = 0):
+        """Read an operand and the operators that bind tighter than `floor`: 1 sum, 2 product, 4 power, 5 factorial."""
+        self.depth += 1
+        if self.depth > 60:
+            raise _Refused(True)
+        value = self.operand(self.next())
+        while sign := self.tokens[self.at]:
+            level = {"+": 1, "-": 1, "*": 2, "/": 2, "^": 4, "!": 5}.get(sign)
+            level = 2 * (sign[0] in "({√\\" or sign[0].isalpha()) if level is None else level
+            if level <= floor:
+                break
+            self.at += sign in "+-*/^!"
+            if sign == "!":
+                if not isinstance(value, Fraction) or value.denominator > 1 or not 0 <= value <= 200:
+                    raise _Refused(isinstance(value, Fraction))
+                value = Fraction(math.factorial(int(value)))
+                continue
+            right = self.read(3 if sign == "^" else level)
+            value = (value + right if sign == "+" else value - right if sign == "-" else value / right if sign == "/"
+                     else self.power(value, right) if sign == "^" else value * right)
+        self.depth -= 1
+        return value
+
+    def operand(self, token: str):
+        """Read a sign, number, group, fraction, root, function or symbol."""
+        if token in ("+", "-"):
+            return self.read(2) * (1 if token == "+" else -1)
+        if token[0].isdigit() or token[0] == ".":
+            value = Fraction(token)
+            if token.isdigit() and self.tokens[self.at] == "\\frac":
+                part = self.read(9)
+                if not isinstance(part, Fraction) or not 0 < part < 1:
+                    raise _Refused(False)
+                value += part  # a mixed number
+            return value
+        if token in ("(", "{"):
+            value = self.read()
+            self.next(")" if token == "(" else "}")
+            return value
+        if token in ("\\frac", "\\binom"):
+            top, low = self.read(9), self.read(9)
+            if token == "\\frac":
+                return top / low
+            if not all(isinstance(n, Fraction) and n.denominator == 1 and 0 <= n < 500 for n in (top, low)):
+                raise _Refused(False)
+            return Fraction(math.comb(int(top), int(low)))
+        if token == "√":
+            degree = Fraction(2)
+            if self.tokens[self.at] == "[":
+                self.next()
+                degree = self.read()
+                self.next("]")
+            return self.power(self.read(9), 1 / degree)
+        if (name := token.lstrip("\\")) in _CALLS:
+            return self.call(name)
+        if token in ("π", "e", "i", "∞"):
+            return {"π": math.pi, "e": math.e, "i": 1j, "∞": 7.3e99}[token]
+        if not _SYMBOL.fullmatch(token):
+            raise _Refused(False)
+        self.symbols = True  # the last sample is negative
+        place = zlib.crc32(re.sub(r"[{}]", "", token).encode()) % 9973 / 9973 + 0.31 + self.sample * 0.618
+        return -place if self.sample == 3 else place
+
+    def call(self, name: str):
+        """Read a function: its power or base, then an argument in brackets or up to the next sum or function."""
+        power = base = None
+        while self.tokens[self.at] in ("^", "_"):
+            mark = self.next()
+            power, base = (self.read(9), base) if mark == "^" else (power, self.read(9))
+        tight = self.tokens[self.at] in ("(", "{")
+        value = self.read(9 if tight else 3)
+        while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] == "π"):
+            value *= self.read(3)
+        if power is not None and (not isinstance(power, Fraction) or power < 1):
+            raise _Refused(False)
+        value = _CALLS[name](complex(value)) if base is None else cmath.log(complex(value)) / cmath.log(complex(base))
+        return (value if abs(value.imag) > 1e-13 * abs(value) else value.real) ** int(power or 1)
+
+
+def _split(text: str, marks: str) -> list[str]:
+    """Split at the marks outside brackets."""
+    parts, depth, start = [], 0, 0
+    for m in re.finditer(rf"([(\[{{⦃])|([)\]}}⦄])|{marks}", text):
+        depth += bool(m[1]) - bool(m[2])
+        if not (depth or m[1] or m[2]):
+            parts, start = [*parts, text[start:m.start()]], m.end()
+    return [*parts, text[start:]]
+
+
+def _read(text: str, depth: int = 0) -> _Value:
+    """Read a cleaned answer: structure first, numbers and expressions at the leaves."""
+    text = text.strip().rstrip(" .,;")
+    bare, down = re.sub(r"(?<!\w) | (?!\w)", "", text), functools.partial(_read, depth=depth + 1)
+    if depth > 9 or len(text) > 1000:
+        return _Value("huge", src=bare)
+    if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
+        return _Value("bad", src=bare)
+    if not re.search(r"[(\[{⦃]", text):
+        text = re.sub(r"(?<![\d.,])\d{1,3}((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text)
+    if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
+        return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
+    if "±" in text or "∓" in text:
+        both = [text.translate(str.maketrans("±∓", signs)).replace("=+", "=").lstrip("+") for signs in ("+-", "-+")]
+        return _Value("seq", ("", "", [down(part) for part in both]), bare)
+    for marks, name in ((r"[,;]|\b(?:or|and)\b", ""), ("∪", "∪")):
+        if len(parts := _split(text, marks)) > 1:
+            return _Value("seq", (name, name, [down(part) for part in parts if part.strip()]), bare)
+    if m := re.fullmatch(r"\w ?∈(.*)", text):
+        return down(m[1])
+    if text[0] in "([{⦃" and text[-1] in ")]}⦄" and min(itertools.accumulate(
+            (c in "([{⦃") - (c in ")]}⦄") for c in text[:-1])) > 0:
+        parts = _split(text[1:-1], "[,;]") if text[1:-1].strip() else []
+        if len(parts) == 1 and (text[0] in "({" or parts[0].strip().startswith("\\begin")):
+            return down(parts[0])._replace(src=bare)
+        ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
+        return _Value("seq", (*ends, [down(part) for part in parts]), bare)
+    parts = [part.strip() for part in _split(text, "[=<>≤≥]")]
+    return (_relation(text, parts, down) if len(parts) > 1 else _as_number(text))._replace(src=bare)
+
+
+def _relation(text: str, parts: list[str], down) -> _Value:
+    """x = 5 and 5 = x assign, 2 + 2 = 4 must hold throughout, 1 < x ≤ 3 is an interval, the rest is an equation."""
+    signs = "".join(c for c in text if c in "=<>≤≥")
+    if _SYMBOL.fullmatch(parts[-1]) and len(parts) == 2 and not _SYMBOL.fullmatch(parts[0]):
+        parts, signs = parts[::-1], signs.translate(str.maketrans("<>≤≥", "><≥≤"))
+    if set(signs) != {"="}:
+        if len(parts) == 2 and _SYMBOL.fullmatch(parts[0]):
+            parts = ["-∞", *parts] if signs in "<≤" else [parts[1], parts[0], "∞"]
+            signs = "<" + signs if signs in "<≤" else signs.translate(str.maketrans(">≥", "<≤")) + "<"
+        if {*signs} <= {*">≥"}:
+            parts, signs = parts[::-1], signs[::-1].translate(str.maketrans(">≥", "<≤"))
+        if len(parts) != 3 or not _SYMBOL.fullmatch(parts[1]) or not {*signs} <= {*"<≤"}:
+            return _Value("raw", text)
+        return _Value("seq", ("(["[signs[0] == "≤"], ")]"[signs[1] == "≤"], [down(parts[0]), down(parts[2])]))
+    values = [down(part) for part in parts]
+    rest = values[1] if len(values) == 2 else _Value("all", values[1:])
+    if _SYMBOL.fullmatch(parts[0]):
+        return _Value("eq", (parts[0], rest, values[0]))
+    if re.fullmatch(r"[A-Za-z]\w*'? ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|[A-Za-z ]{3,}|[A-Z]{2}", parts[0]):
+        return rest  # f(x) = …, (x, y) = …, Area = …
+    if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
+        return _Value("rel", _minus(*values))
+    return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
+
+
+def _minus(left: _Value, right: _Value) -> list:
+    return [(left.data * 4)[i] - (right.data * 4)[i] for i in range(4)]
+
+
+def _as_number(text: str) -> _Value:
+    """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
+    number, unit, scale = re.sub(r"^([-+]?) ?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
+    if number != text:
+        unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
+    if len(text) < 200 and (m := re.fullmatch(r"(.*?[\d)}π])( ?)([A-Za-z%＄€£¥₹¢][A-Za-z.'%/^{}234 -]*)", number)):
+        words = [w for w in re.findall(r"[a-z]+|[%＄€£¥₹¢/]|\^\d", re.sub(r"[{}]|\^ ", "", m[3].lower())) if w != "of"]
+        names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
+        known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
+        prose = m[2] and len(words[0]) > 2 and not {"or", "not", "and", "but", "maybe", *_CALLS} & {*words}
+        if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
+            number, scale = m[1], math.prod(_SCALE.get(w, 1) for w in words)
+            names = [name or w.removesuffix("s") for name, w in zip(names, words, strict=True) if w not in _SCALE]
+            unit = " ".join(sorted(names)).replace("mph", "/ h mile") or unit
+    elif text.lower() in _NUMBERS:
+        number = str(_NUMBERS.index(text.lower()))
+    if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
+        number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
+    try:
+        words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
+        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(_NAMES, "", number)):
+            raise _Refused(False)
+        values = []
+        for sample in range(4):
+            reader = _Reader(number.strip(), sample)
+            values.append(reader.read() * scale)
+            if reader.tokens[reader.at] or values[-1] != values[-1]:
+                raise _Refused(False)
+            if not reader.symbols:
+                break
+    except (_Refused, ArithmeticError, ValueError, TypeError, RecursionError) as error:
+        formal = re.search(r"\\(?:int|sum|prod|lim|[lr](?:floor|ceil)|binom)|[|!]", text)
+        return _Value("huge" if error.args != (False,) else "raw" if formal else "text", text)
+    m = re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:\*10\^\{?([-+]?\d{1,3})\}?)?", number.replace(" ", ""))
+    ulp = Fraction(10) ** (int(m[3] or 0) - len(m[2])) * scale if m else Fraction(0)
+    return _Value("num", values, unit=unit, ulp=ulp if m and len((m[1] + m[2]).lstrip("0")) > 3 else Fraction(0))
+
+
+@functools.lru_cache(4096)
+def _value(text: str) -> _Value:
+    """Read an answer as a model or a data set writes it."""
+    if len(text) > 3000:
+        return _Value("huge", src=text)
+    clean = _clean(text)
+    if m := _CHOICE.fullmatch(clean):
+        rest = (m[4] or "").strip()
+        if not rest or ((m[1] or m[3]) and not re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)):
+            return _Value("letter", m[2], m[2])
+    return _read(clean)
+
+
+def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
+    """Equal at every sample point, or one is a correct rounding of the other's endless decimal."""
+    same, count = True, max(len(a.data), len(g.data))
+    for i, (x, y) in enumerate(zip((a.data * 4)[:count], (g.data * 4)[:count], strict=True)):
+        x = x / scale
+        exact = isinstance(x, Fraction) and isinstance(y, Fraction)
+        outside = i == 3 and (isinstance(x, complex) or isinstance(y, complex))  # of a root or logarithm
+        same = same and (outside or (x == y if exact else abs(x - y) <= 1e-11 * max(abs(x), abs(y))))
+    if same or count > 1:
+        return same
+    for literal, ulp, endless, other in ((x, a.ulp / scale, y, g.ulp), (y, g.ulp, x, a.ulp)):
+        rest = endless.denominator if isinstance(endless, Fraction) else 3
+        while (common := math.gcd(rest, 10)) > 1:
+            rest //= common
+        if ulp and not other and rest > 1 and abs(endless - literal) <= max(ulp / 2, 1e-14 * abs(endless)):
+            return True
+    return False
+
+
+def _same_number(a: _Value, g: _Value) -> bool:
+    if "%" in (a.unit, g.unit) and a.unit != g.unit:
+        plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
+        return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))
+    left, right = {*a.unit.split()}, {*g.unit.split()}
+    known = left | right <= {*_UNITS.values()}
+    return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
+
+
+def _same(a: _Value, g: _Value, todo: list) -> bool:
+    """Compare; what only sympy can tell goes to `todo` as groups (answers, golds) to be matched."""
+    kinds = {a.kind, g.kind}
+    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
+        return True
+    if "all" in kinds:
+        left, right = (v.data if v.kind == "all" else [v] for v in (a, g))
+        return all(_same(x, y, todo) for x in left for y in right)
+    if a.kind == g.kind == "eq" and a.data[0] == g.data[0]:
+        return _same(a.data[1], g.data[1], todo)
+    if kinds <= {"eq", "rel"}:
+        p, q = (v.data if v.kind == "rel" else v.data[1].kind == "num" and _minus(v.data[2], v.data[1]) for v in (a, g))
+        ratios = [x / y for x, y in zip(p, q, strict=True)] if p and q and all(q) else [0]
+        return ratios[0] != 0 and all(abs(ratio - ratios[0]) < 1e-9 * abs(ratio) for ratio in ratios)
+    a, g = (v.data[1] if v.kind == "eq" and w.kind != "raw" else v for v, w in ((a, g), (g, a)))
+    kinds = {a.kind, g.kind}
+    if kinds == {"num"}:
+        return _same_number(a, g)
+    if kinds == {"mat"}:
+        return [len(r) for r in a.data] == [len(r) for r in g.data] and all(
+            _same(x, y, todo) for r, s in zip(a.data, g.data, strict=True) for x, y in zip(r, s, strict=True))
+    if kinds == {"seq"}:
+        return _same_items(a.data, g.data, todo)
+    if "raw" in kinds and kinds <= {"num", "raw", "eq"} and _cheap(a.src) and _cheap(g.src):
+        todo.append(([a.src], [g.src]))
+        return True
+    return False
+
+
+def _words(value: _Value) -> str:
+    return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())
+
+
+def _same_items(a: tuple, g: tuple, todo: list) -> bool:
+    """Brackets and order count for tuples and intervals, not for sets, unions and bare lists."""
+    (open_a, close_a, left), (open_g, close_g, right) = a, g
+    if open_a == open_g == "{":
+        left, right = ([v for i, v in enumerate(vs[:50]) if not any(_same(v, w, []) for w in vs[:i])]
+                       for vs in (left, right))
+    if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
+        return False
+    if {open_a, open_g} & {"(", "["}:
+        bare = not (open_a and open_g) and "()" in (open_a + close_a, open_g + close_g)
+        same = bare or (open_a, close_a) == (open_g, close_g)
+        return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
+    left, right = list(left), list(right)
+    for x in list(left):
+        for y in right:
+            if _same(x, y, trial := []) and not trial:
+                left.remove(x)
+                right.remove(y)
+                break
+    kinds = {v.kind for v in left + right}
+    if kinds and not ("raw" in kinds <= {"num", "raw"} and all(_cheap(v.src) for v in left + right)):
+        return False
+    todo += [([v.src for v in left], [v.src for v in right])] * bool(left)
+    return True
+
+
+def _cheap(src: str) -> bool:
+    """Whether sympy may see this: known macros only, small numbers, no tower of powers."""
+    # no min, max or gcd: they would pay for a list of guesses
+    known = rf"\\(?:{_NAMES}|frac|binom|to|int|sum|prod|lim|[lr](?:floor|ceil))|{_GREEK}"
+    return (len(src) < 200 and src.count("^") < 9 and src.count("{") < 20
+            and all(re.fullmatch(known, macro) for macro in re.findall(r"\\[A-Za-z]+", src))
+            and not re.search(r"\d{15}|\d\d\d!|[)}]!|!!|\^\{?-?\d{4}|\^\s*(?:\{[^{}]*|\w)\^", src)
+            and not re.search(r"[^\w\s\\{}()\[\]+*/^=<>≤≥√π∞!.|,-]", src))
+
+
+class MathWorker:
+    """math-verify in a process that can be killed: one comparison at a time, from any thread, no signals."""
+
+    def __init__(self):
+        self.lock, self.process, self.pid = threading.Lock(), None, 0
+        self.absent = self.told = self.ready = False
+
+    def start(self) -> None:
+        """Start the process; `ask` waits until it has imported sympy, and that time is no comparison's."""
+        self.ready = False
+        self.pid, self.process = os.getpid(), subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), "--math-worker"], bufsize=0, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def ask(self, groups: list) -> bool | None:
+        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out."""
+        with self.lock:
+            self.absent = self.absent or not (hasattr(os, "fork") and importlib.util.find_spec("math_verify"))
+            if not self.absent and (self.pid != os.getpid() or not self.process or self.process.poll() is not None):
+                self.start()
+            if not self.absent and not self.ready:
+                self.ready = self.process.stdout.readline() == b"ready\n"
+                self.absent = not self.ready
+            if self.absent:
+                if not self.told:
+                    self.told = True
+                    warnings.warn("math-verify is missing: integrals, sums, … are compared as text", stacklevel=2)
+                return False
+            with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
+                self.process.stdin.write(json.dumps(groups).encode() + b"\n")
+                waiting.register(self.process.stdout, selectors.EVENT_READ)
+                if waiting.select(_LIMIT_S):
+                    return json.loads(self.process.stdout.readline())
+            self.stop()
+            self.start()
+            return False
+
+    def stop(self) -> None:
+        """Kill the process and what it forked."""
+        if self.process and self.pid == os.getpid():
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, 9)
+            self.process.wait()
+        self.process = None
+
+
+_WORKER = MathWorker()
+if hasattr(os, "register_at_fork"):  # a lock held by another thread at the fork would stay locked in the child
+    os.register_at_fork(after_in_child=_WORKER.__init__)
+
+
+def _judge(groups) -> bool | None:
+    """Match answers with golds by math-verify; runs in the worker only."""
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    def read(text):
+        text = re.sub(rf"(?<![\\A-Za-z])({_NAMES})(?![A-Za-z])", r"\\\1", text).translate(_LATEX)
+        return parse(f"${text}$", [LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=None)
+
+    for answers, golds in groups:
+        answers, golds = [[read(text) for text in texts] for texts in (answers, golds)]
+        if not all(golds):
+            return None
+        for gold in golds:
+            found = [i for i, answer in enumerate(answers) if answer and verify(gold, answer, timeout_seconds=None)]
+            if not found:
+                return False
+            del answers[found[0]]
+    return True
+
+
+def _math_worker() -> None:
+    """Serve `ask`: each comparison in a forked child with a deadline, so that sympy is imported once."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    _judge([[["\\int x dx+\\ln{4}"], ["2\\ln{2}+\\frac{x^2}{2}"]]])  # warms the parser
+    print("ready", file=out, flush=True)
+    for line in sys.stdin:
+        receive, send = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                os.write(send, json.dumps(_judge(json.loads(line))).encode())
+            finally:
+                os._exit(0)
+        os.close(send)
+        reply = os.read(receive, 9) if select.select([receive], [], [], 0.7 * _LIMIT_S)[0] else b""
+        os.close(receive)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        print(reply.decode() or "false", file=out, flush=True)
+
+
+def math_equal(answer: str, gold: str) -> bool | None:
+    """Whether two final answers are the same; None if the gold answer cannot be read.
+
+    >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
+    [True, True, False, None]
+    """
+    g, a = _value(gold), _value(answer)
+    if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
+        return None
+    if "letter" in (a.kind, g.kind):
+        if a.kind == g.kind:
+            return a.data == g.data or (a.data.upper() == g.data and g.data < "K")
+        a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    todo: list = []
+    if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
+        return None
+    return _same(a, g, todo) and (_WORKER.ask(todo) if todo else True)
+
+
+def _boxes(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := re.compile(r"\\(?:boxed|fbox)(?![a-z])\s*(?:\{|([\w-]+)|)").search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at:brace.start()])
+        at = brace.end()
+    return found
+
+
+def _statement(text: str, m: re.Match) -> str:
+    """What follows `####` or "the answer is", up to the end of the sentence; hedges stay, so that they do not pay."""
+    rest = text[m.end():m.end() + 500]
+    if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
+        return block[1] or block[2] or ""
+    rest = _FILLER.sub("", rest) if m[0] != "####" else rest.lstrip(" \t")
+    end = _CUT.search(rest)
+    return rest if end and _HEDGE.match(rest, end.end()) else rest[:end.start()] if end else rest
+
+
+def extract_answer(text: str) -> str | None:
+    """Return the final answer of a completion, or None if there is none, it is cut off, or two differ.
+
+    Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" behind the thinking part, or takes a text that is
+    nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
+    """
+    tail = re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1]
+    tags = re.split(r"(?i)<(/?)answer>", tail)
+    boxes = _boxes(tail)
+    cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
+    if boxes is None or cut:
+        return None
+    tagged = [part for part in tags[2::4] if not _boxes(part) and not _MARKER.search(part)]
+    firm = [part.strip() for part in boxes + tagged]
+    soft = [_statement(tail, m).strip() for m in itertools.islice(_MARKER.finditer(tail), 500)]
+    soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
+    prose = ("text", "raw", "bad", "huge")
+    if not firm and not soft:
+        return _only_answer(tail.strip())
+    final = firm[-1] if firm else next((part for part in reversed(soft) if _value(part).kind not in prose), soft[-1])
+    others = {*firm, *soft} - {final}
+    for part in others if len(others) < 20 else [""]:
+        kind = _value(part).kind
+        if part in firm or kind not in prose or (
+                kind == _value(final).kind and (kind != "text" or len(part.split()) < 4)):
+            if not math_equal(part, final):
+                return None
+    return final or None
+
+
+def _only_answer(text: str) -> str | None:
+    """A text that is one literal and nothing else; a sum or product to be worked out may be the prompt's."""
+    value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
+    sums = re.sub(r"\*10\^|(?<=\d) \+(?=\d+/)", "", _clean(text)) if value.kind != "huge" else "+"
+    if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
+        return None
+    if value.kind == "num" and isinstance(value.data[0], Fraction):
+        top = str(abs(value.data[0].numerator))
+        reduced = top in sums or not re.search("/|frac", sums)
+        return text if reduced and not re.search(r"[+*^!√]|\w\s*-", sums) else None
+    return text
+
+
+def gold_answer(gold: Any) -> str | None:
+    """Return the answer in a gold column: GSM8K's `... #### 42`, a solution with a box, LaTeX, text or a number."""
+    if gold is None or (isinstance(gold, float) and not math.isfinite(gold)):
+        return None
+    text = str(gold).strip()
+    boxes = _boxes(text)
+    if boxes is None:
+        return None
+    return (boxes[-1] if boxes else text.rpartition("####")[2].strip()) or None
+
+
+def math_score(text: str, gold: Any) -> float | None:
+    """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read."""
+    expected = gold_answer(gold)
+    if expected is None or _value(expected).kind == "bad":
+        return None
+    answer = extract_answer(text)
+    equal = math_equal(answer or "", expected)
+    return None if equal is None else float(bool(answer) and equal)
+
+
+def graded_rows(path: str, completion: str, answer: str):
+    """Yield {"row", "score", "answer"} for each row of a JSONL file; ValueError names the line of a bad one."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                text, gold = row[completion], row[answer]
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                what = f"{path}, line {number}: got {type(error).__name__}: {error}"
+                raise ValueError(f"{what}; expected a JSON object with {completion!r} and {answer!r}") from None
+            yield {"row": number, "score": math_score(str(text), gold), "answer": extract_answer(str(text))}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line: one JSON line a text on stdout; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Grade mathematical answers: 1.0 right, 0.0 wrong, null if the gold answer cannot be read. "
+        "One JSON line a text on stdout; exit 0, or 2 for bad input.",
+        epilog='example: math_grader.py "so it is \\boxed{42}" 42',
+        allow_abbrev=False,
+    )
+    parser.add_argument("text", nargs="?", help="a completion")
+    parser.add_argument("gold", nargs="?", help="its gold answer")
+    parser.add_argument("--data", help="JSONL file to grade instead")
+    parser.add_argument("--completion_column", "--completion-column", default="completion", help="default: %(default)s")
+    parser.add_argument("--answer_column", "--answer-column", default="answer", help="default: %(default)s")
+    args = parser.parse_args(argv)
+    if (args.gold is None) == (args.data is None):
+        parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
+    if args.data is None:
+        print(json.dumps({"score": math_score(args.text, args.gold), "answer": extract_answer(args.text)}))
+        return 0
+    try:
+        for row in graded_rows(args.data, args.completion_column, args.answer_column):
+            print(json.dumps(row))
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--math-worker"]:
+        _math_worker()
+    else:
+        sys.exit(main())

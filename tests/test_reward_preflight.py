@@ -1,0 +1,679 @@
+"""The preflight says of toy rewards what is wrong with them, and of sound ones that they are ready."""
+
+import json
+import re
+import subprocess
+import time
+
+import pytest
+from conftest import EVAL_DATA, ROOT, load_script, run_script, script_command, script_env
+
+ROWS = [{"prompt": f"{a}+{a + 3}=", "answer": str(2 * a + 3)} for a in range(11, 19)]
+
+# line numbers matter: RAISES_AT and HANGS_AT name two of these lines
+REWARDS = r'''import asyncio, json, os, random, re, subprocess, time
+
+def right(text, answer):
+    return float(re.fullmatch(r"<answer>([^<]*)</answer>", text) is not None and text[8:-9] == answer)
+
+def good(prompts, completions, answer, **kwargs):
+    """Exact.
+
+    Range: {0, 1}
+    """
+    print("printed by a reward")
+    return [right(text, a) for text, a in zip(completions, answer)]
+
+async def good_async(prompts, completions, answer, **kwargs):
+    await asyncio.sleep(0)
+    return good(prompts, completions, answer)
+
+def bare(completions, answer):
+    return good(None, completions, answer)
+
+def as_messages(prompts, completions, answer, **kwargs):
+    assert all(c[0]["role"] == "assistant" for c in completions)
+    return [right(c[0]["content"], a) for c, a in zip(completions, answer)]
+
+def pays_empty(prompts, completions, answer, **kwargs):
+    return [float(not text) or right(text, a) for text, a in zip(completions, answer)]
+
+def pays_lists(prompts, completions, answer, **kwargs):
+    return [float(re.search(rf"\b{a}\b", text) is not None) for text, a in zip(completions, answer)]
+
+def evaluates(prompts, completions, answer, **kwargs):
+    inside = [re.fullmatch(r"<answer>(?:(\d+)\+)?(\d+)=?</answer>", text) for text in completions]
+    return [float(m is not None and int(m[1] or 0) + int(m[2]) == int(a)) for m, a in zip(inside, answer)]
+
+def pays_keywords(prompts, completions, answer, **kwargs):
+    return [right(text, a) + 0.1 * text.count("therefore") for text, a in zip(completions, answer)]
+
+def pays_prompt(prompts, completions, answer, **kwargs):
+    return [float(text == p) or right(text, a) for text, p, a in zip(completions, prompts, answer)]
+
+def pays_any_number(prompts, completions, answer, **kwargs):
+    return [float(re.fullmatch(r"<answer>\d+</answer>", text) is not None) for text in completions]
+
+def pays_repeats(prompts, completions, answer, **kwargs):
+    return [float(text.count(f"<answer>{a}</answer>")) for text, a in zip(completions, answer)]
+
+def pays_reasoning(prompts, completions, answer, **kwargs):
+    return [1.0 if "so twice" in text else 0.0 for text in completions]
+
+def raises(prompts, completions, answer, **kwargs):
+    return [float(json.loads(text) == int(a)) for text, a in zip(completions, answer)]
+
+def hangs(prompts, completions, answer, **kwargs):
+    for text in completions:
+        while text == "":
+            pass
+    return good(prompts, completions, answer)
+
+def hangs_with_child(prompts, completions, answer, **kwargs):
+    if "" in completions:
+        child = subprocess.Popen(["sleep", "300"])
+        with open(os.environ["PIDS"], "a") as f:
+            f.write(f"{child.pid}\n")
+        child.wait()
+    return good(prompts, completions, answer)
+
+def dies(prompts, completions, answer, **kwargs):
+    return [right(text, a) if text else os._exit(7) for text, a in zip(completions, answer)]
+
+def exits(prompts, completions, answer, **kwargs):
+    return [right(text, a) if text else exit(0) for text, a in zip(completions, answer)]
+
+def nan(prompts, completions, answer, **kwargs):
+    return [right(text, a) if text.strip() else float("nan") for text, a in zip(completions, answer)]
+
+def by_position(prompts, completions, answer, **kwargs):
+    return [right(text, a) * (1.0 if i == 0 else 0.5) for i, (text, a) in enumerate(zip(completions, answer))]
+
+def noisy(prompts, completions, answer, **kwargs):
+    return [right(text, a) + 0.2 * random.random() for text, a in zip(completions, answer)]
+
+def too_few(prompts, completions, answer, **kwargs):
+    return good(prompts, completions, answer)[1:]
+
+def changes(prompts, completions, answer, **kwargs):
+    result = good(prompts, completions, answer)
+    answer.reverse()
+    return result
+
+def none(prompts, completions, answer, **kwargs):
+    return [None] * len(completions)
+
+def constant(prompts, completions, **kwargs):
+    return [0.0] * len(completions)
+
+def half(prompts, completions, answer, **kwargs):
+    return [0.5 * right(text, a) for text, a in zip(completions, answer)]
+
+def penalty(prompts, completions, **kwargs):
+    """Range: [-1, 0]"""
+    return [-float(len(text) > 40) for text in completions]
+
+def boxed(prompts, completions, answer, **kwargs):
+    return [float(text == "\\boxed{%s}" % a.split("####")[-1].strip()) for text, a in zip(completions, answer)]
+
+def hashes(prompts, completions, answer, **kwargs):
+    return [float(re.fullmatch(r"(?s)steps \d.*#### %s" % a.split()[-1], text) is not None)
+            for text, a in zip(completions, answer)]
+
+def think(prompts, completions, answer, **kwargs):
+    return [float(re.fullmatch(r"(?s)<think>.+</think>\s*<answer>\s*%s\s*</answer>" % a, text) is not None)
+            for text, a in zip(completions, answer)]
+
+def final(prompts, completions, answer, **kwargs):
+    return [float(text == f"Final: {a}!") for text, a in zip(completions, answer)]
+
+def runs_code(prompts, completions, entry_point, **kwargs):
+    scores = []
+    for prompt, text, name in zip(prompts, completions, entry_point):
+        found, names = re.fullmatch(r"(?s)```python\n(.*?)\n```", text), {}
+        try:
+            exec(found[1], names)
+            scores.append(float(names[name](3) == 9))
+        except Exception:
+            scores.append(0.0)
+    return scores
+
+def trl_only(prompts, completions, answer, completion_ids, trainer_state, log_metric, **kwargs):
+    log_metric("seen", 1.0)
+    assert all(len(ids) >= len(text) / 4 for ids, text in zip(completion_ids, completions))
+    return good(prompts, completions, answer)
+
+def slow_batch(prompts, completions, answer, **kwargs):
+    time.sleep(0.004 * len(completions))
+    return good(prompts, completions, answer)
+
+good_alias = good
+'''
+LINES = REWARDS.splitlines()
+REPORTS = {}  # of runs on the common rows
+RAISES_AT = LINES.index("def raises(prompts, completions, answer, **kwargs):") + 2
+HANGS_AT = LINES.index('        while text == "":') + 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the toy rewards and rows."""
+    path = tmp_path_factory.mktemp("preflight")
+    (path / "rewards.py").write_text(REWARDS, encoding="utf-8")
+    write_rows(path / "rows.jsonl", ROWS)
+    return path
+
+
+def write_rows(path, rows) -> str:
+    """Write JSONL; returns the path as text."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def check(folder, name, *flags, data="rows.jsonl", env=None):
+    """(exit code, report) of a preflight of one toy reward; a run on the common rows is made once."""
+    key = (name, *flags)
+    if data == "rows.jsonl" and not env and key in REPORTS:
+        return REPORTS[key]
+    command = ["--reward", f"rewards.py:{name}", "--data", data, "--json", *flags]
+    done = run_script("reward_preflight", *command, cwd=folder, env=env, timeout=60)
+    assert done.returncode in (0, 1), done.stderr
+    report = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    if data == "rows.jsonl":
+        REPORTS[key] = done.returncode, report
+    return done.returncode, report
+
+
+def failures(report) -> set[str]:
+    """The checks that failed."""
+    return {finding["check"] for finding in report["findings"] if finding["severity"] == "fail"}
+
+
+def finding(report, check) -> dict:
+    """The first finding of a check."""
+    return next(f for f in report["findings"] if f["check"] == check)
+
+
+# ------------------------------------------------------------------------------------------------ sound rewards
+
+
+@pytest.mark.parametrize("name", ["good", "good_async", "think", "trl_only"])
+def test_sound_reward_is_ready(folder, name):
+    code, report = check(folder, name)
+    assert (code, report["ready"], failures(report)) == (0, True, set())
+    assert report["gold"]["full_marks"] == 1 and report["gold"]["full_score"] == 1 and report["gold"]["none"] == 0
+    assert report["rows"] == 8
+    shares = {probe["name"]: probe["worst"] for probe in report["probes"] if probe["name"] != "repeated_gold"}
+    assert shares.pop("code_tricks") is None  # no code in these rows
+    assert set(shares.values()) == {0.0} and len(shares) == 9
+    assert all(report["contract"].values())
+    function = report["functions"][0]
+    assert function["name"] == name and function["none_rate"] == 0
+    assert not any(function[kind] for kind in ("raised", "hung", "died", "malformed", "not_finite"))
+    assert 0 < function["p50_ms"] <= function["p99_ms"]
+
+
+def test_chat_prompts_get_chat_completions(folder):
+    rows = [{"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in ROWS]
+    assert check(folder, "as_messages", data=write_rows(folder / "chat.jsonl", rows))[0] == 0
+    code, report = check(folder, "as_messages")  # plain prompts: it is given strings and raises
+    assert code == 1 and "raised" in failures(report)
+
+
+def test_weighted_sum_is_judged_not_each_part(folder):
+    code, report = check(folder, "good", "--reward", "rewards.py:pays_any_number*0.25")
+    assert code == 0
+    assert report["gold"]["full_score"] == 1.25
+    wrong = next(probe for probe in report["probes"] if probe["name"] == "wrong_answer")
+    assert wrong["worst"] == pytest.approx(0.25 / 1.25)
+    assert [f["weight"] for f in report["functions"]] == [1, 0.25]
+
+
+def test_no_var_keywords_is_only_a_warning(folder):
+    code, report = check(folder, "bare")
+    assert code == 0 and finding(report, "signature")["severity"] == "warning"
+    assert report["contract"]["takes_any_column"] is False
+
+
+# ------------------------------------------------------------------------------------------------ what pays
+
+
+@pytest.mark.parametrize(
+    ("name", "failing"),
+    [
+        ("pays_empty", {"empty"}),
+        ("pays_lists", {"answer_listing"}),
+        ("evaluates", {"answer_listing", "raised"}),  # the prompt in the answer's place; int() of 40,000 digits
+        ("pays_keywords", {"keyword_stuffing"}),
+        ("pays_prompt", {"prompt_echo"}),
+        ("pays_any_number", {"wrong_answer", "very_long"}),
+        ("pays_repeats", {"repeated_gold"}),
+    ],
+)
+def test_completion_that_must_not_pay_is_found(folder, name, failing):
+    code, report = check(folder, name)
+    assert code == 1
+    assert failing <= failures(report) and failures(report) - failing <= {"repeated_gold", "answer_listing"}
+    assert report["gold"]["full_marks"] == 1
+    for check_name in failing - {"raised"}:
+        shown = finding(report, check_name)
+        row = next(row for i, row in enumerate(ROWS, 1) if i == shown["row"])
+        assert shown["score"] > 0 and shown["try"] and row
+        assert next(p for p in report["probes"] if p["name"] == check_name)["status"] == "FAIL"
+
+
+def test_cut_gold_must_not_pay(folder):
+    rows = [{**row, "answer": f"{row['prompt']} so twice that, #### {row['answer']}"} for row in ROWS]
+    _, report = check(folder, "pays_reasoning", data=write_rows(folder / "cut.jsonl", rows))
+    assert "truncated" in failures(report)
+    assert finding(report, "truncated")["completion"] in [f"{row['prompt']} so twice that" for row in ROWS] + [
+        f"{row['prompt']} so twice that, #### " for row in ROWS
+    ]
+
+
+def test_empty_completion_is_shown_with_its_score(folder):
+    shown = finding(check(folder, "pays_empty")[1], "empty")
+    assert (shown["completion"], shown["score"], shown["severity"]) == ("", 1.0, "fail")
+    assert "100%" in shown["message"]
+
+
+def test_allowed_probe_does_not_fail(folder):
+    assert check(folder, "pays_empty", "--allow", "empty=1")[0] == 0
+
+
+def test_penalty_alone_pays_for_nothing(folder):
+    assert "empty" in failures(check(folder, "penalty")[1])
+    code, report = check(folder, "good", "--reward", "rewards.py:penalty*0.1")
+    assert code == 0 and report["gold"]["full_score"] == 1
+
+
+def test_constant_reward_is_not_ready(folder):
+    code, report = check(folder, "constant")
+    assert code == 1 and {"gold", "probes"} <= failures(report)
+
+
+# ------------------------------------------------------------------------------------------------ calls that fail
+
+
+def test_exception_is_counted_and_located(folder):
+    code, report = check(folder, "raises")
+    assert code == 1 and report["functions"][0]["raised"] > 50
+    shown = finding(report, "raised")
+    assert "JSONDecodeError" in shown["message"] and f"rewards.py:{RAISES_AT}, in " in shown["message"]
+    assert report["more_findings"]["raised"] > 3
+    assert report["gold"]["full_marks"] == 1  # it still finishes
+
+
+@pytest.mark.parametrize(("name", "how"), [("dies", "exit code 7"), ("exits", "SystemExit")])
+def test_reward_that_ends_its_process_is_found(folder, name, how):
+    code, report = check(folder, name)
+    assert code == 1 and failures(report) == {"died" if name == "dies" else "raised"}
+    assert how in report["findings"][0]["message"] and report["findings"][0]["completion"] == ""
+    function = report["functions"][0]  # given up after three deaths; one empty completion for each of eight rows
+    assert (function["died"], function["raised"]) == ((3, 0) if name == "dies" else (0, 8))
+
+
+def test_hang_is_located_and_bounded(folder):
+    started = time.monotonic()
+    code, report = check(folder, "hangs", "--timeout_s", "0.3")
+    assert time.monotonic() - started < 8
+    assert code == 1 and "hung" in failures(report)
+    assert f"more than 0.3 s ({folder.resolve()}/rewards.py:{HANGS_AT}, in hangs)" in finding(report, "hung")["message"]
+    assert report["functions"][0]["hung"] == 3 and report["gold"]["full_marks"] == 1
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is alive; one that is dead but not yet collected by its parent is not."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+    return bool(state.strip()) and not state.startswith("Z")
+
+
+def test_hung_reward_leaves_no_child(folder):
+    pids = folder / "pids.txt"
+    check(folder, "hangs_with_child", "--timeout-s", "0.3", env={"PIDS": str(pids)})
+    found = [int(line) for line in pids.read_text().split()]
+    assert len(found) >= 3
+    assert not [pid for pid in found if is_running(pid)]
+
+
+def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
+    code, report = check(folder, "slow_batch", "--timeout_s", "0.02", "--max_rows", "6")
+    assert code == 0 and finding(report, "slow_batch")["severity"] == "warning"
+    assert report["functions"][0]["hung"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "contract"),
+    [
+        ("nan", {"not_finite"}, {}),
+        ("by_position", {"batch"}, {"deterministic": True, "order_independent": False, "batch_independent": False}),
+        ("noisy", {"not_deterministic", "gold"}, {"deterministic": False}),
+        ("too_few", {"malformed", "gold"}, {}),
+        ("changes", {"changed"}, {"inputs_unchanged": False}),
+        ("none", {"gold", "probes"}, {}),
+    ],
+)
+def test_broken_contract_is_found(folder, name, expected, contract):
+    code, report = check(folder, name)
+    assert code == 1 and expected <= failures(report)
+    assert contract.items() <= report["contract"].items()
+
+
+def test_none_and_lengths_are_counted(folder):
+    assert check(folder, "none")[1]["functions"][0]["none_rate"] == 1
+    malformed = finding(check(folder, "too_few")[1], "malformed")
+    assert "returned 0 values for 1 completion" in malformed["message"]
+    assert check(folder, "nan")[1]["functions"][0]["not_finite"] == 3 * 8  # one empty and two blank texts a row
+
+
+# ------------------------------------------------------------------------------------------------ gold
+
+
+def test_format_of_gold_is_found(folder):
+    assert check(folder, "good")[1]["gold"]["variant"] == "<answer>{answer}</answer>"
+    assert check(folder, "boxed")[1]["gold"]["variant"] == "\\boxed{{answer}}"
+    rows = [{"prompt": "?" * i, "answer": f"steps {i}, then more.\n#### {i}"} for i in range(3, 9)]
+    report = check(folder, "hashes", data=write_rows(folder / "gsm.jsonl", rows))[1]
+    assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("column answer", 1)
+    report = check(folder, "boxed", data=str(folder / "gsm.jsonl"))[1]  # the number after ####
+    assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("\\boxed{{answer}}", 1)
+
+
+@pytest.mark.parametrize("template", [r"\boxed{answer}", r"\boxed{{answer}}"])
+def test_gold_template_keeps_the_braces_of_latex(folder, template):
+    report = check(folder, "boxed", "--gold_template", template)[1]
+    assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("--gold_template", 1)
+
+
+def test_gold_of_a_format_of_ones_own(folder):
+    code, report = check(folder, "final")
+    assert code == 1 and "gold" in failures(report) and report["gold"]["full_marks"] == 0
+    assert "0.0% have full marks" in finding(report, "gold")["message"]
+    assert "--gold_template" in finding(report, "gold")["try"]
+    shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
+    assert "gold scores 0 of 1" in shown["message"] and shown["row"] in range(1, 9)
+    assert check(folder, "final", "--gold-template", "Final: {answer}!")[0] == 0
+    rows = [{**row, "reply": f"Final: {row['answer']}!"} for row in ROWS]
+    report = check(folder, "final", "--gold_column", "reply", data=write_rows(folder / "reply.jsonl", rows))[1]
+    assert (report["gold"]["variant"], report["ready"]) == ("column reply", True)
+
+
+def test_one_bad_gold_row_is_shown(folder):
+    rows = [*ROWS[:7], {"prompt": "1+1=", "answer": "2", "solution": "<answer>3</answer>"}]
+    rows[:7] = [{**row, "solution": f"<answer>{row['answer']}</answer>"} for row in rows[:7]]
+    code, report = check(folder, "good", "--gold_column", "solution", data=write_rows(folder / "bad.jsonl", rows))
+    assert code == 1 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
+    shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
+    assert (shown["row"], shown["completion"], shown["score"]) == (8, "<answer>3</answer>", 0.0)
+    flags = ("--gold_column", "solution", "--min_recall", "0.8")
+    assert check(folder, "good", *flags, data=str(folder / "bad.jsonl"))[0] == 0
+
+
+def test_full_score_names_other_full_marks(folder):
+    code, report = check(folder, "half")
+    assert code == 1 and "--full_score 0.5" in finding(report, "gold")["try"]
+    assert check(folder, "half", "--full_score", "0.5")[0] == 0
+
+
+def test_small_parts_may_miss_from_full_marks(folder):
+    part = ("--reward", "rewards.py:constant*{}")
+    assert check(folder, "good", part[0], part[1].format(0.04))[0] == 0  # 1 / 1.04 is 96 %
+    code, report = check(folder, "good", part[0], part[1].format(0.1))
+    assert code == 1 and failures(report) == {"gold"} and report["gold"]["full_score"] == pytest.approx(1.1)
+    assert check(folder, "good", part[0], part[1].format(0.1), "--full-share", "0.9")[0] == 0
+
+
+def test_code_that_cheats_is_found(folder):
+    rows = [
+        {"prompt": f"def {n}(x):\n", "canonical_solution": f"    y = {body}\n    return y\n", "entry_point": n}
+        for n, body in (("square", "x * x"), ("triple", "3 * x"), ("power", "x**2"))
+    ]
+    code, report = check(folder, "runs_code", data=write_rows(folder / "code.jsonl", rows))
+    assert report["gold"]["variant"] == "prompt + column canonical_solution in a code block"
+    assert report["gold"]["full_marks"] == 1 and code == 1
+    assert {"code_tricks", "died"} & failures(report)  # == is overridden, os._exit ends the grader
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+def samples_of(scores: dict[int, list[int]]) -> list[dict]:
+    """Samples by row number: right and wrong completions."""
+    rows = [(ROWS[i], right) for i, rights in scores.items() for right in rights]
+    return [
+        {"prompt": row["prompt"], "completion": f"<answer>{row['answer'] if ok else 0}</answer>"} for row, ok in rows
+    ]
+
+
+def test_spread_and_forecast_of_samples(folder):
+    samples = samples_of({0: [1, 1, 0, 0], 1: [1, 1, 1, 1], 2: [1, 0, 0, 0]})
+    path = write_rows(folder / "samples.jsonl", samples)
+    code, report = check(folder, "good", "--samples", path, "--group_size", "4")
+    groups = report["groups"]
+    # 0.5^4 + 0.5^4, 1^4 + 0^4, 0.25^4 + 0.75^4
+    assert [g["zero_std_forecast"] for g in groups["by_prompt"]] == pytest.approx([0.125, 1.0, 0.3203125])
+    assert groups["zero_std_forecast"] == pytest.approx(1.4453125 / 3)
+    assert [g["std"] for g in groups["by_prompt"]] == pytest.approx([0.5, 0.0, 0.1875**0.5])
+    assert [g["pass_rate"] for g in groups["by_prompt"]] == [0.5, 1.0, 0.25]
+    assert groups["zero_std_observed"] == pytest.approx(1 / 3)
+    assert groups["mean"] == pytest.approx(7 / 12)
+    assert (code, groups["samples"], groups["prompts"], groups["group_size"]) == (0, 12, 3, 4)
+
+
+def test_scores_of_many_values_seldom_tie(folder):
+    samples = [{"index": 4, "completions": ["therefore " * n for n in (0, 1, 2, 3)]}]
+    path = write_rows(folder / "many.jsonl", samples)
+    report = check(folder, "pays_keywords", "--samples", path, "--group_size", "3")[1]
+    assert report["groups"]["by_prompt"][0]["zero_std_forecast"] == pytest.approx(4 * 0.25**3)
+    assert report["groups"]["by_prompt"][0]["row"] == 5
+
+
+def test_samples_without_signal_fail(folder):
+    path = write_rows(folder / "flat.jsonl", samples_of({0: [0] * 8, 1: [0] * 8, 2: [1] * 8}))
+    code, report = check(folder, "good", "--samples", path)
+    assert code == 1 and failures(report) == {"groups"} and report["groups"]["zero_std_forecast"] == 1
+    assert check(folder, "good", "--samples", path, "--max_zero_std", "1")[0] == 0
+
+
+def test_forecast_without_samples(folder):
+    table = check(folder, "good", "--group_size", "4")[1]["groups"]["table"]
+    forecast = {line["pass_rate"]: line["zero_std"] for line in table}
+    assert forecast[0.5] == 0.125 and forecast[0.1] == forecast[0.9] == pytest.approx(0.6562)
+
+
+# ------------------------------------------------------------------------------------------------ the library
+
+
+def test_library_reward_on_the_embedded_data(tmp_path):
+    flags = ("--reward", "correctness_reward", "--data", EVAL_DATA, "--max_rows", 16)
+    reports = []
+    for _ in range(2):
+        done = run_script("reward_preflight", *flags, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        reports.append(json.loads(done.stdout))
+    first, second = reports
+    assert first["rows"] == 16 and first["gold"]["full_marks"] == 1
+    assert first["gold"] == second["gold"] and first["probes"] == second["probes"]  # the same rows are drawn
+    shown = run_script("reward_preflight", *flags, cwd=tmp_path)
+    assert shown.returncode == 0 and "verdict  ready" in shown.stdout and "100.0% full marks" in shown.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+LIBRARY = '''class Preset(list):
+    def __init__(self, pairs):
+        super().__init__(function for function, _ in pairs)
+        self.weights = [weight for _, weight in pairs]
+
+def says(prompts, completions, **kwargs):
+    """1 for *yes*.
+
+    Range: {0, 1}; weight it 1.
+    """
+    return [float(text == "yes") for text in completions]
+
+def brief(prompts, completions, **kwargs):
+    """Minus 1 for a long text.
+
+    Range: [-1, 0].
+    """
+    return [-float(len(text) > 9) for text in completions]
+
+def helper(text):
+    """No reward."""
+
+class Judge:
+    """A class is no reward; its instances are.
+
+    Range: [0, 1]
+    """
+
+    __name__ = "judge"
+
+    def __call__(self, prompts, completions, **kwargs):
+        return [0.5] * len(completions)
+
+judge = Judge()
+says_reward = says
+BOTH = Preset([(says, 1.0), (brief, 0.5)])
+'''
+
+
+@pytest.fixture(scope="module")
+def library(folder):
+    """A small library with a preset, and rows to score with it."""
+    (folder / "library.py").write_text(LIBRARY, encoding="utf-8")
+    texts = ("yes", "no", "no, of course")
+    write_rows(folder / "scored.jsonl", [{"prompt": "?", "completion": text} for text in texts])
+    return "library.py"
+
+
+def test_list_shows_functions_and_presets(folder, library):
+    done = run_script("reward_preflight", "--list", "--library", library, "--json", cwd=folder)
+    listed = json.loads(done.stdout)
+    assert listed["functions"] == [
+        {"name": "says", "range": "{0, 1}", "summary": "1 for *yes*."},
+        {"name": "brief", "range": "[-1, 0]", "summary": "Minus 1 for a long text."},
+        {"name": "judge", "range": "[0, 1]", "summary": "A class is no reward; its instances are."},
+    ]
+    assert listed["presets"] == [{"name": "BOTH", "parts": {"says": 1.0, "brief": 0.5}}]
+    shown = run_script("reward_preflight", "--list", "--library", library, cwd=folder).stdout
+    assert re.search(r"^says +\{0, 1\} +1 for \*yes\*\.$", shown, re.MULTILINE)
+    assert re.search(r"^BOTH +preset +1 says \+ 0.5 brief$", shown, re.MULTILINE)
+    assert not (folder / "__pycache__").exists()
+
+
+def test_list_of_the_bundle():
+    done = run_script("reward_preflight", "--list", "--json", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert {"correctness_reward", "format_reward"} <= {f["name"] for f in json.loads(done.stdout)["functions"]}
+
+
+@pytest.mark.parametrize("name", ["says", "says_reward", "library.py:says"])
+def test_score_of_each_row(folder, library, name):
+    flags = ("--score", name, "--data", "scored.jsonl", "--library", library)
+    done = run_script("reward_preflight", *flags, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [(line["row"], line["score"]) for line in report["rows"]] == [(1, 1.0), (2, 0.0), (3, 0.0)]
+    assert report["mean"] == pytest.approx(1 / 3)
+    shown = run_script("reward_preflight", *flags, cwd=folder).stdout
+    assert re.search(r"^1 +1 +yes$", shown, re.MULTILINE) and "mean 0.3333 over 3 of 3 rows" in shown
+
+
+def test_score_of_a_preset_is_its_weighted_sum(folder, library):
+    done = run_script(
+        *("reward_preflight", "--score", "BOTH", "--data", "scored.jsonl", "--library", library, "--json"), cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [line["score"] for line in rows] == [1.0, 0.0, -0.5]
+    assert rows[2]["parts"] == {"says": 0.0, "brief": -1.0}
+
+
+def test_score_tells_what_failed(folder):
+    rows = [{"prompt": "1+1=", "answer": "2", "text": text} for text in ("2", "two")]
+    write_rows(folder / "texts.jsonl", rows)
+    flags = ("--score", "rewards.py:raises", "--data", "texts.jsonl", "--completion-column", "text")
+    done = run_script("reward_preflight", *flags, cwd=folder)
+    assert done.returncode == 1
+    assert re.search(r"^1 +1 +2$", done.stdout, re.MULTILINE)
+    assert re.search(r"^2 +- +two \| raises raised JSONDecodeError", done.stdout, re.MULTILINE)
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], ["no mode", "expected one of"]),
+        (["--list", "--score", "good"], ["--list and --score", "expected one of"]),
+        (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
+        (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
+        (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
+        (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
+        (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
+        (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: got no JSON"]),
+        (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
+        (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --gold_column"]),
+        (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),
+        (
+            ["--reward", "rewards.py:good", "--data", "rows.jsonl", "--group_size", "1"],
+            ["group_size 1", "expected 2 to"],
+        ),
+        (
+            ["--reward", "rewards.py:good", "--data", "rows.jsonl", "--samples", "odd.jsonl"],
+            ["odd.jsonl, row 2", "7+7="],
+        ),
+        (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
+        (["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"], ["importing it", "exit code 5"]),
+        (["--score", "rewards.py:good", "--data", "rows.jsonl"], ["no text in 'completion'", "--completion_column"]),
+        (["--reward", "rewards.py:good", "--data", "rows.jsonl", "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
+        (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),
+        (["--list", "--library", "nosuch.py"], ["nosuch.py", "try --library"]),
+    ],
+)
+def test_bad_input_says_got_expected_try(folder, odd_files, flags, expected, monkeypatch, capfd):
+    monkeypatch.chdir(folder)
+    try:
+        code = load_script("reward_preflight").main(flags)
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    out, err = capfd.readouterr()
+    assert code == 2 and out == "" and "got" in err and "Traceback" not in err
+    for text in expected:
+        assert text in err
+
+
+@pytest.fixture(scope="module")
+def odd_files(folder):
+    """Files that cannot be used, each for another reason."""
+    (folder / "broken.jsonl").write_text(json.dumps(ROWS[0]) + "\n\n{'prompt': 1}\n")
+    (folder / "bad_import.py").write_text("{}['key']\n")
+    (folder / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
+    write_rows(folder / "plain.jsonl", [{"prompt": "1+1="}])
+    write_rows(folder / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
+    write_rows(folder / "odd.jsonl", [{"prompt": text, "completion": ""} for text in (ROWS[0]["prompt"], "7+7=")])
+
+
+def test_bad_input_ends_the_command_with_code_2(folder, odd_files):
+    done = run_script("reward_preflight", "--reward", "rewards.py:good", "--data", "broken.jsonl", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: broken.jsonl:3: got no JSON") and done.stderr.count("\n") == 1
+
+
+def test_prints_of_a_reward_stay_out_of_the_json(folder):
+    command = script_command("reward_preflight", "--reward", "rewards.py:good", "--data", "rows.jsonl", "--json")
+    done = subprocess.run(command, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=60)
+    assert "printed by a reward" in done.stderr and "printed by a reward" not in done.stdout
+    assert json.loads(done.stdout)["ready"]
+
+
+def test_table_names_probe_row_and_advice(folder):
+    done = run_script("reward_preflight", "--reward", "rewards.py:pays_empty", "--data", "rows.jsonl", cwd=folder)
+    assert done.returncode == 1
+    assert re.search(r"^empty +8 +1 +1 +0.05 +8 +FAIL +Nothing at all\.$", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^fail +empty: pays 100% .* \| row \d, score 1.0: '' \| try: .*--allow empty=1", done.stdout, re.MULTILINE
+    )
+    assert "verdict  not ready" in done.stdout
