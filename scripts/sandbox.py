@@ -41,7 +41,6 @@ import math
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -604,7 +603,7 @@ class Server:
             return
         if self.on("mount"):
             libc_call("umount2", path.encode(), 2)
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
 
     def kill(self, job: int) -> None:
         """Kill a job's process and its group."""
@@ -655,6 +654,27 @@ class Server:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder of any depth and permissions: what is two levels down is moved up first."""
+    moved = 0
+    os.chmod(path, 0o700)
+    while entries := list(os.scandir(path)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, f"{path}/{moved}-moved")
+                    moved += 1
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry.path)
+    os.rmdir(path)
 
 
 def children_of(pid: int) -> list[int]:
@@ -1273,18 +1293,19 @@ class Sandbox:
 
     def stop(self) -> None:
         """End the server and everything it runs."""
-        if self.server is None or self.owner != os.getpid():
+        server, self.server = self.server, None
+        if server is None or self.owner != os.getpid():
             return
-        self.control.close()
-        try:
-            self.server.wait(5)
-        except subprocess.TimeoutExpired:
-            self.server.kill()
-            self.server.wait()
-        os.close(self.null)
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self.server = None
         atexit.unregister(self.stop)
+        self.control.close()
+        os.close(self.null)
+        try:
+            server.wait(5)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        with contextlib.suppress(OSError):
+            remove_tree(self.scratch)
 
     def ready(self) -> None:
         """Start the server if it does not run, or runs for the process this one was forked from."""
@@ -1349,10 +1370,13 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
     missing = [name for name, kept in sandbox.isolated().items() if not kept]
     if not missing:
         return
+    exposed = os.getuid() == 0 and "files" in missing and sandbox.report["layers"]["user"] != "on"
     off = ", ".join(f"{name} ({why})" for name, why in sandbox.report["layers"].items() if why != "on")
     what = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
     if strict and set(missing) & {"network", "files"}:
         raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
+    if exposed and "user" not in sandbox.disable:
+        raise SandboxError(f"{what}; expected anything but model code as root with all files; try an ordinary user")
     if what not in WARNED:
         WARNED.add(what)
         warnings.warn(what, RuntimeWarning, stacklevel=3)
