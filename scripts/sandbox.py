@@ -592,8 +592,8 @@ class Server:
             if self.on("mount"):
                 options = f"size={SCRATCH_BYTES},nr_inodes=4096,mode=700"
                 libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
-        if uid is not None:
-            os.chown(path, uid, uid)
+        if os.getuid() == 0:
+            os.chown(path, uid or 0, uid or 0)
         return path
 
     def free_scratch(self, path: str) -> None:
@@ -783,13 +783,15 @@ def try_out(channel: socket.socket) -> None:
     except ImportError:
         send_frame(channel, {"error": "Python's own files could not be read"})
         return
+    if not can(lambda: open("trial", "w").write("x")):
+        send_frame(channel, {"error": "the scratch folder could not be written to"})
+        return
     send_frame(
         channel,
         {
             "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
             "foreign_files": can(lambda: open("/etc/passwd")),
             "new_processes": can(start_process),
-            "write_scratch": can(lambda: open("trial", "w").write("x")),
         },
     )
 
