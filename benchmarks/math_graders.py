@@ -132,7 +132,7 @@ GRADERS = {
     "open-r1-dollar": (load_accuracy("open_r1.rewards", wrap=True), "open-r1", "\\boxed{"),
     "verl-gsm8k": (load_verl("gsm8k"), "verl", "####"),
     "verl-math_reward": (load_verl("math_reward"), "verl", "\\boxed{"),
-    "verl-math_dapo": (load_verl("math_dapo"), "verl", "Answer:"),
+    "verl-math_dapo": (load_verl("math_dapo"), "verl", "Final answer: "),
     "verl-prime_math": (load_verl("prime_math"), "verl", "\\boxed{"),
     "verl-math_verify": (load_verl("math_verify"), "verl", "\\boxed{"),
     "verifiers": (load_verifiers, "verifiers", "\\boxed{"),
@@ -225,14 +225,15 @@ class Worker:
 
 
 def install(folder: Path, specs: list[str], replaced: dict[str, str]) -> str | None:
-    """Install packages without dependencies into a folder; return pip's last line if it fails."""
+    """Install packages without dependencies into a folder; return pip's error if it fails."""
     done = folder / ".installed"
     if done.exists():
         return None
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *specs]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
-        return result.stderr.strip().split("\n")[-1]
+        lines = result.stderr.strip().split("\n")
+        return next((line.strip() for line in lines if "fatal:" in line or "ERROR:" in line), lines[-1])
     for name, text in replaced.items():
         (folder / name).write_text(text)
     done.touch()
@@ -274,7 +275,8 @@ def version(name: str) -> str:
     """Package version for the table, where the package is in this environment or pinned here."""
     folder = GRADERS[name][1]
     if folder:
-        return PEERS[folder][0][0].partition("==")[2] or "main"
+        spec = PEERS[folder][0][0]
+        return spec.partition("==")[2] or spec.rpartition("@")[2][:7]
     return importlib.metadata.version({"ours": "math-verify", "math-verify": "math-verify"}.get(name, "trl"))
 
 
@@ -294,7 +296,10 @@ def main() -> None:
     if args.worker:
         return work(args.worker, args.ours)
     rows, args.failed = read_cases(args.cases), {}
-    for name, (specs, replaced) in PEERS.items() if args.install else ():
+    needed = {GRADERS[name][1] for name in args.graders if args.install}
+    for name, (specs, replaced) in PEERS.items():
+        if name not in needed:
+            continue
         specs = [args.open_r1 if spec == OPEN_R1 else spec for spec in specs]
         args.failed[name] = install(args.peers / name, specs, replaced)
     positive = sum(row["expected"] == 1 for row in rows)

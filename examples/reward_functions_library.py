@@ -6,8 +6,7 @@ read scores the minimum and never raises. `f.configure(name=None, option=value, 
 option may also stand for a column. In braces or brackets: the range; w: the advised weight. Presets have weights:
 `GRPOTrainer(reward_funcs=P, args=GRPOConfig(reward_weights=P.weights), ...)`.
 
-    python scripts/ppo_train.py --reward examples/reward_functions_library.py:correctness_reward \\
-                                --reward "examples/reward_functions_library.py:format_reward*0.2"
+    python scripts/ppo_train.py --reward "examples/reward_functions_library.py:exact_match*0.5"
 """
 
 import ast
@@ -117,13 +116,6 @@ def reward(core=None, *, one_of=(), threads=1):
     function.__signature__, function.configure = _signature(function.columns), functools.partial(Configured, function)
     return function
 
-# TEMPORARY-MATH-BEGIN: replaced by the merge of extract_answer, math_equal, math_score, MathWorker
-_spec = importlib.util.spec_from_file_location("temporary_math", "/tmp/h/math_part.py")
-sys.modules["temporary_math"] = _math = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_math)
-extract_answer, math_score = _math.extract_answer, _math.math_score
-# TEMPORARY-MATH-END
-
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _NUMBER = re.compile(
     r"[^\w.+-]{0,3}([+-]?(?:\d{1,3}(?:,\d{3}){1,12}|\d{1,40})?(?:\.\d{0,40})?(?:[eE][+-]?\d{1,3})?)"
@@ -133,6 +125,8 @@ _EQUATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([-+*/]) ?(\d{1,9}(?:\.\d{1,6}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _CITED = re.compile(r"\[(\d{1,3})\]|\([A-Z][\w'-]{1,40}[^()\d]{0,80}\d{4}[a-z]?\)|https?://\w|\bdoi:10\.")
 _WORD = re.compile(r"\w+")
+_BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
+_SAID, _END = re.compile(r"(?i)(?:####|\banswer(?: is|:))[ *:]*"), re.compile(r"[*.]*(?:\n|$|\.\s)")
 
 def _sections(text: str, tag: str) -> list[str]:
     """The contents of every `<tag>…</tag>`."""
@@ -164,10 +158,17 @@ def _code(text: str) -> str:
     """The last Python block of the visible text, or all of it if it holds no fence."""
     return extract_code_block(_visible(text)) if "```" in text else _visible(text)
 
+def extract_answer(text: str, marked=True) -> str | None:
+    """The visible answer in `<answer>`, else in a box, after #### or "answer is"; None without, "" where two differ."""
+    text = _visible(text)
+    found = _sections(text, "answer") or (marked and _BOX.findall(text))
+    found = found or (_END.split(part[:300])[0] for part in _SAID.split(text)[1:] if marked)
+    found = [part.strip() for part in found if part.strip()]
+    return None if not found else found[-1] if len({*found}) == 1 else ""
+
 def _final(text: str, marked=True) -> str:
-    """The tagged or otherwise marked answer, else all of the visible text; "" where answer tags differ."""
-    tagged = {*_sections(_visible(text), "answer")}
-    found = tagged.pop() if len(tagged) == 1 else "" if tagged else extract_answer(text) if marked else None
+    """The marked answer, else all of the visible text."""
+    found = extract_answer(text, marked)
     return _visible(text).strip() if found is None else found
 
 def _number(value) -> float | None:
@@ -264,7 +265,7 @@ def math_equivalence(text, answer):
     Two different final answers, a cut-off box and answers inside the thinking part pay nothing.
     >>> math_equivalence(None, [r"so \boxed{\frac{1}{2}}", r"\boxed{41} or \boxed{42}"], ["0.5", "42"])
     [1.0, 0.0]"""
-    return None if answer is None else math_score(text, str(answer))
+    return None if answer is None else _load("math_grader").math_score(text, str(answer))
 
 @reward
 def gsm8k(text, answer):
@@ -272,7 +273,7 @@ def gsm8k(text, answer):
     >>> gsm8k(None, ["#### 18", "She has 18 eggs."], ["9 * 2 = 18\n#### 18"] * 2)
     [1.0, 0.0]"""
     gold = str(answer).rpartition("####")[2].strip()
-    return None if _number(gold) is None else math_score(text, gold)
+    return None if _number(gold) is None else _load("math_grader").math_score(text, gold)
 
 def _letter(answer: str) -> str | None:
     """The only choice letter of an answer, alone or before its text."""
@@ -290,6 +291,7 @@ def multiple_choice(text, answer):
     gold = chr(65 + answer) if type(answer) is int and 0 <= answer < 26 else _letter(str(answer))
     return gold and float(_letter(_final(text)) == gold)
 
+_TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
 def _verdict(code: str, tests, **settings):
     """Run tests, a list or its JSON, in the sandbox; None if the row's tests cannot be used."""
     run_code = _load("sandbox").run_code
@@ -302,15 +304,15 @@ def _verdict(code: str, tests, **settings):
         return warnings.warn(f"got unusable tests, so code_execution does not apply: {error}", stacklevel=2)
     return None if verdict.status in ("no_tests", "invalid_tests") else verdict
 
-@reward(one_of=("tests", "test_cases"), threads=min(8, os.cpu_count() or 1))
-def code_execution(text, tests=None, test_cases=None, entry_point=None, setup=None, *, mode="all", settings=None):
+@reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
+def code_execution(text, tests=None, test_cases=None, test=None, test_list=None, entry_point=None, setup=None, *,
+                   mode="all", settings=None):
     r"""Tests that the last Python block passes: `mode="all"` pays 1 or 0, "fraction" passed / total; [0, 1], w 1.
     `settings` ({"timeout_s": 3.0}) and forms of tests: run_code in scripts/sandbox.py. "fraction" is a denser signal,
     and pays programs that hard-code the easy cases.
     >>> code_execution(None, ["```python\ndef f(x): return x + 1\n```"], [["assert f(1) == 2", "assert f(2) == 3"]])
     [1.0]"""
-    tests = test_cases if tests is None else tests
-    if tests is None or len(tests) == 0:
+    if not (tests := tests or test_cases or test or test_list):
         return None
     verdict = _verdict(_code(text), tests, entry_point=entry_point, setup=setup or "", **(settings or {}))
     return verdict and (verdict.fraction if mode == "fraction" else float(verdict.all_passed))
@@ -701,12 +703,13 @@ def math_problem(text, answer):
     right = math_equivalence.core(text, answer)
     return right and right * (0.9 + 0.1 * soft_xml_format.core(text))
 
-@reward(one_of=("tests", "test_cases"), threads=min(8, os.cpu_count() or 1))
-def code_generation(text, tests=None, test_cases=None, entry_point=None, setup=None, *, mode="fraction"):
+@reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
+def code_generation(text, tests=None, test_cases=None, test=None, test_list=None, entry_point=None, setup=None, *,
+                    mode="fraction"):
     r"""c·(0.9 + 0.1·f), c = code_execution, f = code_block_format: [0, 1], w 1, alone. Format never pays by itself.
     >>> code_generation(None, ["```python\ndef f(x): return x\n```"], tests=[["assert f(1) == 1"]])
     [1.0]"""
-    passed = code_execution.core(text, tests, test_cases, entry_point, setup, mode=mode)
+    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, mode=mode)
     return passed and passed * (0.9 + 0.1 * code_block_format.core(text))
 
 class Combined:
@@ -731,17 +734,18 @@ class Combined:
     def __call__(self, prompts, completions, **columns) -> list[float | None]:
         if "__call__" in vars(self):
             return self._awaited(prompts, completions, **columns)
-        return self._total([f(prompts=prompts, completions=completions, **columns) for f in self.functions], columns)
+        return self._total([f(prompts=prompts, completions=completions, **columns) for f in self.functions])
 
     async def _awaited(self, prompts, completions, **columns) -> list[float | None]:
         parts = [f(prompts=prompts, completions=completions, **columns) for f in self.functions]
         waiting = iter(await asyncio.gather(*filter(inspect.isawaitable, parts)))
-        return self._total([next(waiting) if inspect.isawaitable(part) else part for part in parts], columns)
+        return self._total([next(waiting) if inspect.isawaitable(part) else part for part in parts])
 
-    def _total(self, parts: list, columns: dict) -> list[float | None]:
-        weights, totals = self.current_weights(columns), []
-        for row in zip(*parts, strict=True):
-            row = [None if r is None or not math.isfinite(r) else float(r) for r in row]
+    def _total(self, parts: list) -> list[float | None]:
+        rows, totals = list(zip(*parts, strict=True)), []
+        rows = [[None if r is None or not math.isfinite(r) else float(r) for r in row] for row in rows]
+        weights = self.current_weights(rows)
+        for row in rows:
             given = [(w, r) for w, r in zip(weights, row, strict=True) if r is not None]
             if not given or (self.mode == "gated" and row[0] is None):
                 totals.append(None)
@@ -751,36 +755,32 @@ class Combined:
                 totals.append(sum(w * r for w, r in (given[:1] if self.mode == "gated" and row[0] < 1 else given)))
         return totals
 
-    def current_weights(self, columns: dict) -> list[float]:
-        """The weights of this call."""
-        return self.weights
+    def current_weights(self, rows: list) -> list[float]:
+        return self.weights  # of a call, given what the functions say of its rows
 
 class AdaptiveReward(Combined):
-    """combine() with weights that move with step t: w_i = a_i + (b_i − a_i)·clip((t − first) / (last − first), 0, 1).
-    t is `trainer_state.global_step` where the trainer passes it, else the count of earlier calls, kept by state_dict.
-    >>> fading = AdaptiveReward([exact_match], [1.0], [0.0], last=2)
-    >>> [fading(None, ["a"], answer=["a"])[0] for _ in range(3)]
-    [1.0, 0.5, 0.0]"""
+    """combine() with weights that follow success, w_i = a_i + (b_i − a_i)·s from start a to end b: s is a running mean
+    of the share of rows where the first function has full marks. state_dict keeps s for a resumed run.
+    >>> fading = AdaptiveReward([exact_match, format_reward], [1.0, 0.5], [1.0, 0.0], decay=0.5)
+    >>> [fading(None, ["<answer>a</answer>"], answer=["a"])[0] for _ in range(3)]
+    [1.5, 1.25, 1.125]"""
 
-    def __init__(self, functions, start, end, first=0, last=1000, mode="sum", name="adaptive_reward"):
+    def __init__(self, functions, start, end, decay=0.9, mode="sum", name="adaptive_reward"):
         super().__init__(functions, start, mode, name)
-        self.end, self.first, self.last, self.step = list(end), first, last, 0
+        self.end, self.decay, self.success = list(end), decay, 0.0
 
-    def current_weights(self, columns: dict) -> list[float]:
+    def current_weights(self, rows: list) -> list[float]:
+        weights = [a + (b - a) * self.success for a, b in zip(self.weights, self.end, strict=True)]
+        known = [row[0] >= 1 for row in rows if row[0] is not None]
         with _LOCK:
-            step = getattr(columns.get("trainer_state"), "global_step", self.step)
-            self.step = step + 1
-        share = min(1.0, max(0.0, (step - self.first) / max(1, self.last - self.first)))
-        return [a + (b - a) * share for a, b in zip(self.weights, self.end, strict=True)]
-
+            self.success += (1 - self.decay) * (sum(known) / len(known) - self.success) if known else 0
+        return weights
     def state_dict(self) -> dict:
-        return {"step": self.step}
-
+        return {"success": self.success}
     def load_state_dict(self, state: dict) -> None:
-        self.step = int(state["step"])
+        self.success = float(state["success"])
 
 combine = Combined
-
 # ---- presets, and the names that older code knows
 class Preset(list):
     """Reward functions with their `weights`."""

@@ -477,7 +477,9 @@ class MathWorker:
             if not self.absent and (self.pid != os.getpid() or not self.process or self.process.poll() is not None):
                 self.start()
             if not self.absent and not self.ready:
-                self.ready = self.process.stdout.readline() == b"ready\n"
+                with selectors.DefaultSelector() as waiting:
+                    waiting.register(self.process.stdout, selectors.EVENT_READ)
+                    self.ready = bool(waiting.select(60)) and self.process.stdout.readline() == b"ready\n"
                 self.absent = not self.ready
             if self.absent:
                 if not self.told:
@@ -614,7 +616,7 @@ def _statement(text: str, m: re.Match) -> str:
     return rest if end and _HEDGE.match(rest, end.end()) else rest[:end.start()] if end else rest
 
 
-def extract_answer(text: str) -> str | None:
+def final_answer(text: str) -> str | None:
     """Return the final answer of a completion, or None if there is none, it is cut off, or two differ.
 
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" behind the thinking part, or takes a text that is
@@ -673,7 +675,7 @@ def math_score(text: str, gold: Any) -> float | None:
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
-    answer = extract_answer(text)
+    answer = final_answer(text)
     equal = math_equal(answer or "", expected)
     return None if equal is None else float(bool(answer) and equal)
 
@@ -690,7 +692,7 @@ def graded_rows(path: str, completion: str, answer: str):
             except (ValueError, TypeError, KeyError, RecursionError) as error:
                 what = f"{path}, line {number}: got {type(error).__name__}: {error}"
                 raise ValueError(f"{what}; expected a JSON object with {completion!r} and {answer!r}") from None
-            yield {"row": number, "score": math_score(str(text), gold), "answer": extract_answer(str(text))}
+            yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -710,7 +712,7 @@ def main(argv: list[str] | None = None) -> int:
     if (args.gold is None) == (args.data is None):
         parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
     if args.data is None:
-        print(json.dumps({"score": math_score(args.text, args.gold), "answer": extract_answer(args.text)}))
+        print(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
         return 0
     try:
         for row in graded_rows(args.data, args.completion_column, args.answer_column):

@@ -38,7 +38,9 @@ import gc
 import importlib
 import json
 import math
+import operator
 import os
+import reprlib
 import resource
 import select
 import signal
@@ -55,7 +57,7 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 LINUX = sys.platform == "linux"
-MAX_RESULT = 2 << 20  # bytes of one result as JSON: a larger one fails its test
+MAX_RESULT = 1 << 20  # bytes of one result as JSON: a larger one fails its test
 MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
 MAX_DEPTH = 100  # nesting of a value
 MAX_OUTPUT = 1 << 20  # bytes a program may print, and write to one file
@@ -190,8 +192,8 @@ def decode(data, refer=None, depth: int = 0):
 
 
 def check_hashes(keys: list) -> None:
-    """Raise Died for keys of which many share a hash: a dict of them would take quadratic time."""
-    if len(keys) > 100 and len({hash(key) for key in keys}) < 0.9 * len(keys):
+    """Raise Died for keys of which over a hundred share a hash: a dict of many such takes quadratic time."""
+    if len(keys) - len({hash(key) for key in keys}) > 100:
         raise Died("the process sent keys that collide")
 
 
@@ -296,6 +298,8 @@ LIMITED_CALLS = {
     302: (0, (0,)),  # prlimit64
 }
 SENDTO, CLONE, CLONE3, CLONE_THREAD = 44, 56, 435, 0x10000
+# chmod and utime in all forms: nothing happens, and the program is told it did, since shutil.copy needs that
+PRETENDED_CALLS = (90, 91, 132, 235, 261, 268, 280, 452)
 
 
 def seccomp_program(own_id: int) -> bytes:
@@ -309,6 +313,10 @@ def seccomp_program(own_id: int) -> bytes:
     code = [(load, 0, 0, 4), (equal, 1, 0, 0xC000003E), (answer, 0, 0, kill), (load, 0, 0, 0)]
     code += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # x32 calls
     code += [(equal, 0, 1, CLONE3), (answer, 0, 0, 0x00050000 | errno.ENOSYS)]  # libc then falls back to clone
+    for number in PRETENDED_CALLS:
+        code += [(equal, 0, 1, number), (answer, 0, 0, 0x00050000)]
+    for number in range(188, 200):  # extended attributes: none here, as shutil.copy2 understands it
+        code += [(equal, 0, 1, number), (answer, 0, 0, 0x00050000 | errno.ENOTSUP)]
     for number in ALLOWED_CALLS.values():
         code += [(equal, 0, 1, number), (answer, 0, 0, allow)]
     for number, (argument, values) in LIMITED_CALLS.items():
@@ -698,6 +706,7 @@ def serve(fd: int) -> None:
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
     sys.argv[:] = ["program.py"]
+    builtins.exit = builtins.quit = sys.exit
     server = Server(control, config)
     server.start()
     gc.collect()
@@ -955,10 +964,10 @@ class RemoteObject:
         return value
 
     def __len__(self):
-        value = self._judge.ask("len", self._target)
-        if type(value) is not int:
-            raise TypeError("len() is no integer")
-        return value
+        try:  # list() asks for it, and takes TypeError for an answer
+            return operator.index(self._judge.ask("len", self._target))
+        except Exception as error:
+            raise TypeError(str(error)) from None
 
     def __str__(self):
         return self.convert(str)
@@ -1224,7 +1233,7 @@ class Verdict:
 
 @dataclass
 class Plan:
-    """Tests: stdin (input, output), calls (function, args, kwargs, expected, whether by `==`) or python (source)."""
+    """Tests: stdin (input, output), calls (function, args, kwargs, expected, mode of compare) or python (source)."""
 
     kind: str
     cases: list
@@ -1392,7 +1401,7 @@ def lift_assert(statement: ast.stmt) -> tuple | None:
             return None
         args = [encode(ast.literal_eval(item)) for item in call.args]
         kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
-        return call.func.id, args, kwargs, ast.literal_eval(expected), True
+        return call.func.id, args, kwargs, ast.literal_eval(expected), "=="
     except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -1426,7 +1435,7 @@ def pair_up(tests: dict) -> list:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
     if name:
-        return [*({"args": a, "expected": b} for a, b in zip(inputs, outputs, strict=True)), name]
+        return [*({"args": a, "expected": b, "apps": True} for a, b in zip(inputs, outputs, strict=True)), name]
     text = ["\n".join(map(str, item)) if isinstance(item, list) else str(item) for item in [*inputs, *outputs]]
     half = len(inputs)
     return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
@@ -1445,8 +1454,10 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
     args, kwargs = test.get("args", []), test.get("kwargs") or {}
     if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
         raise BadTests(f"test {number}: got args {args!r:.60} and kwargs {kwargs!r:.60}; expected a list and a dict")
+    wrapped = test.get("apps") and isinstance(test["expected"], list) and len(test["expected"]) == 1
+    mode = "wrapped" if wrapped else "same"  # APPS puts each result in a list, LiveCodeBench does not
     try:
-        return name, [encode(item) for item in args], {k: encode(v) for k, v in kwargs.items()}, test["expected"], False
+        return name, [encode(item) for item in args], {k: encode(v) for k, v in kwargs.items()}, test["expected"], mode
     except (TypeError, ValueError) as error:
         raise BadTests(f"test {number}: {error}; expected arguments of plain data") from None
 
@@ -1617,8 +1628,8 @@ def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[di
         loaded = answer()
         if "error" in loaded:
             return [{"test": 0, "passed": False, "detail": error_text(loaded)}]
-        for number, (*_, expected, exactly) in enumerate(cases):
-            detail = compare(answer(), expected, exactly)
+        for number, (*_, expected, mode) in enumerate(cases):
+            detail = compare(answer(), expected, mode)
             results.append({"test": number, "passed": not detail, "detail": detail})
     except TimeoutError:
         end = f"timeout: more than {limits['timeout_s']} s"
@@ -1632,14 +1643,15 @@ def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[di
     return results
 
 
-def compare(answer: dict, expected, exactly: bool = False) -> str:
-    """Return "" if the program's answer is the expected value by same(), or by `==`; else what is wrong."""
+def compare(answer: dict, expected, mode: str = "same") -> str:
+    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
     if "error" in answer:
         return error_text(answer)
     actual = decode(answer.get("value"))
     try:
-        equal = actual == expected if exactly else same(expected, actual)
-        return "" if equal else f"returned {actual!r:.200}, expected {expected!r:.200}"
+        equal = actual == expected if mode == "==" else same(expected, actual)
+        equal = equal or (mode == "wrapped" and same(expected[0], actual))
+        return "" if equal else f"returned {reprlib.repr(actual)}, expected {reprlib.repr(expected)}"
     except (RecursionError, OverflowError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
 

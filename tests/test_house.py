@@ -199,7 +199,7 @@ def test_script_declares_its_dependencies(path):
             imported |= {name.split(".")[0] for name in names}
     optional = {"wandb", "trackio", "vllm"}  # each asked for by a flag, with a message where it is missing
     needed = imported - set(sys.stdlib_module_names) - optional
-    assert {"pyyaml" if name == "yaml" else name for name in needed} <= set(declared)
+    assert {{"yaml": "pyyaml", "math_verify": "math-verify"}.get(name, name) for name in needed} <= set(declared)
 
 
 # ------------------------------------------------------------------------------------------------ model and data

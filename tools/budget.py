@@ -32,6 +32,11 @@ EXCEPTIONS = {
         1440,
         "a full trainer in one file that is copied whole: two rollout engines, LoRA, exact resume, several processes",
     ),
+    ("scripts/sandbox.py", ""): (
+        1400,
+        "fork server, judge, seven layers of the kernel, six forms of tests and a remote service, for one file to copy",
+    ),
+    ("scripts/reward_preflight.py", ""): (980, "it reads data and rewards by the trainers' own bodies, 150 lines"),
     ("scripts/ppo_train.py", "train"): (120, "the one readable loop of the run, its phases in order"),
 }
 

@@ -1,0 +1,3665 @@
+"""Programs that attack scripts/sandbox.py, and the process that runs them and judges what they achieved.
+
+An attack is a text under `## name` in one of the sections below. Its tests expect three numbers, VALUES, that it cannot
+know: they stand in the tests, in a file, in the environment and in the memory of the caller. So an attack that passes a
+single test has forged a verdict or read what it must not. Others reach for the outside: a file, a socket, a process, a
+signal, time, memory. What each may not leave behind is checked for every attack:
+
+- no test passed, and neither `all_passed` nor `fraction` say otherwise
+- the outside folder is as it was; nothing named after the attack in the folders for temporary files
+- no connection or datagram arrived at the sockets of the caller; no process bears its mark, no kernel memory stays
+- the verdict came in time, the caller did not grow by 200 MB, and the next correct program passes
+
+Words in the code: @DIR@ outside folder, world-writable · @PARENT@ process id of the caller · @TOKEN@ mark of the
+attack · @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text;
+`syscall(number, ...)` returns -errno; `reply(json)` answers a call with raw bytes; `brand()` marks the process. An
+attack that defines no `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects
+the text "reached", which an attack returns when it got hold of what must be closed.
+
+    python tests/sandbox_attacks.py --list
+    python tests/sandbox_attacks.py --kind exit forge     # as this user
+    python tests/sandbox_attacks.py --only rewrite_json --user 65533 --disable landlock --show
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import ctypes
+import glob
+import importlib.util
+import json
+import os
+import platform
+import re
+import resource
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+SANDBOX = Path(__file__).resolve().parent.parent / "scripts" / "sandbox.py"
+VARIABLE = "SANDBOX_TEST_VALUES"
+CALLER_GROWTH_MB, TREE_SLACK_MB, LATE_S = 200, 500, 1.5
+
+EXITS = r"""
+## exit_zero
+import sys
+sys.exit(0)
+
+## os_exit_zero
+import os
+os._exit(0)
+
+## exit_in_call
+import sys
+def f(x=None):
+    sys.exit(0)
+
+## os_exit_in_call
+import os
+def f(x=None):
+    os._exit(0)
+
+## os_exit_at_exit
+import atexit, os
+atexit.register(os._exit, 0)
+
+## exit_in_thread
+import threading
+def f(x=None):
+    def leave():
+        raise SystemExit(0)
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+
+## os_exit_in_thread
+import os, threading, time
+def leave():
+    time.sleep(0.05)
+    os._exit(0)
+threading.Thread(target=leave, daemon=True).start()
+def f(x=None):
+    time.sleep(0.2)
+
+## abort
+import os
+def f(x=None):
+    os.abort()
+
+## kill_self
+import os, signal
+def f(x=None):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+## terminate_self
+import os, signal
+def f(x=None):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+## stop_self
+import os, signal
+def f(x=None):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+## segfault
+import ctypes
+def f(x=None):
+    ctypes.string_at(0)
+
+## exit_group_call
+def f(x=None):
+    syscall(231, 0)
+
+## exit_main_thread_only
+import threading, time
+threading.Thread(target=time.sleep, args=(5,)).start()
+syscall(60, 0)
+
+## keyboard_interrupt
+def f(x=None):
+    raise KeyboardInterrupt
+
+## generator_exit
+def f(x=None):
+    raise GeneratorExit
+
+## stop_iteration
+def f(x=None):
+    raise StopIteration(x)
+
+## stop_iteration_subclass
+class Enough(StopIteration, AssertionError):
+    pass
+def f(x=None):
+    raise Enough(x)
+
+## skip_the_test
+import unittest
+def f(x=None):
+    raise unittest.SkipTest("not today")
+
+## exit_with_words
+def f(x=None):
+    raise SystemExit("all tests passed")
+
+## own_base_exception
+class Passed(BaseException):
+    code = 0
+    passed = True
+def f(x=None):
+    raise Passed
+
+## exec_true
+import os
+os.execv("/bin/true", ["true"])
+
+## exec_python
+import os, sys
+def f(x=None):
+    os.execv(sys.executable, [sys.executable, "-c", "print('passed')"])
+
+## fork_and_leave
+import os, time
+if os.fork():
+    os._exit(0)
+time.sleep(1)
+
+## exit_from_del
+import os
+class Leaver:
+    def __del__(self):
+        os._exit(0)
+def f(x=None):
+    return Leaver()
+
+## exit_from_repr
+import os
+class Leaver:
+    def __repr__(self, *a):
+        os._exit(0)
+    __str__ = __hash__ = __eq__ = __len__ = __iter__ = __bool__ = __reduce__ = __getattr__ = __repr__
+def f(x=None):
+    return Leaver()
+
+## exit_from_signal
+import os, signal
+signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+
+## exception_without_words
+class Silent(Exception):
+    def __str__(self):
+        raise SystemExit(0)
+    __repr__ = __str__
+def f(x=None):
+    raise Silent
+
+## endless_exception
+class Endless(Exception):
+    def __str__(self):
+        while True:
+            pass
+    __repr__ = __str__
+def f(x=None):
+    raise Endless
+"""
+
+FORGED = r"""
+## print_passed
+print("passed")
+print("PASSED\nok\nAll tests passed!\n1.0\nTrue")
+print('{"passed": 3, "total": 3, "all_passed": true, "status": "ok", "fraction": 1.0}')
+
+## write_all_descriptors
+import json, os
+guesses = [
+    b"passed\n", b"1", b"\x01", b"true\n", b"OK\n",
+    json.dumps({"passed": 3, "total": 3, "all_passed": True, "status": "ok", "results": [True] * 3}).encode() + b"\n",
+    json.dumps({"ok": True, "value": None, "result": True, "error": None}).encode() + b"\n",
+]
+for fd in range(65):
+    for guess in guesses:
+        for data in (guess, len(guess).to_bytes(4, "big") + guess, len(guess).to_bytes(4, "little") + guess):
+            try:
+                os.set_blocking(fd, False)
+                os.write(fd, data)
+            except OSError:
+                pass
+
+## write_all_descriptors_in_call
+import json, os
+def f(x=None):
+    for fd in range(65):
+        for status in ("ok", "passed", "returned", "done"):
+            data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
+            try:
+                os.set_blocking(fd, False)
+                os.write(fd, len(data).to_bytes(4, "big") + data)
+            except OSError:
+                pass
+
+## write_pickles
+import os, pickle
+data = pickle.dumps(("passed", True, {"all_passed": True}))
+for fd in range(3, 65):
+    try:
+        os.write(fd, data)
+    except OSError:
+        pass
+
+## answer_in_advance
+import json, os
+def answers():
+    for value in (True, None, 1, "passed"):
+        for word in ("value", "result", "return", "returned", "ok"):
+            for number in range(4):
+                data = json.dumps({word: value, "id": number, "n": number, "passed": True, "op": "result"}).encode()
+                yield len(data).to_bytes(4, "big") + data
+for fd in range(3, 32):
+    for data in answers():
+        try:
+            os.set_blocking(fd, False)
+            os.write(fd, data)
+        except OSError:
+            break
+
+## rewrite_json
+import json
+for name in ("dumps", "dump", "loads", "load"):
+    setattr(json, name, lambda *a, **k: '{"passed": true, "ok": true, "status": "ok", "result": true}')
+json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
+json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
+json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
+
+## rewrite_json_in_c
+import json.encoder
+json.encoder.c_make_encoder = lambda *a: (lambda o, level: ('{"passed": true}',))
+json.encoder.encode_basestring_ascii = json.encoder.c_encode_basestring_ascii = lambda s: '"passed"'
+
+## rewrite_sockets
+import socket
+class Forger(socket.socket):
+    def send(self, data, *a):
+        return super().send(data.replace(b"false", b"true").replace(b"failed", b"passed"))
+    def sendall(self, data, *a):
+        return super().sendall(data.replace(b"false", b"true").replace(b"failed", b"passed"))
+socket.socket = Forger
+import gc
+for thing in gc.get_objects():
+    if type(thing).__name__ == "socket":
+        try:
+            thing.__class__ = Forger
+        except TypeError:
+            pass
+
+## rewrite_os_write
+import os
+write = os.write
+os.write = lambda fd, data: write(fd, b'{"passed": true, "ok": true}')
+
+## rewrite_struct
+import struct
+struct.pack = lambda *a: b"\x00\x00\x00\x04true"
+struct.unpack = lambda *a: (4,)
+
+## rewrite_pickle
+import pickle
+pickle.dumps = lambda *a, **k: b"\x80\x04\x88."
+pickle.loads = lambda *a, **k: True
+
+## replace_stdout
+import sys
+class Passing:
+    encoding = "utf-8"
+    def __getattr__(self, name):
+        return lambda *a, **k: "passed"
+sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Passing()
+
+## close_everything
+import os
+os.closerange(0, 4096)
+
+## point_everything_at_stdout
+import os
+for fd in range(3, 65):
+    try:
+        os.dup2(1, fd)
+    except OSError:
+        pass
+print('{"passed": true}')
+
+## set_caller_locals
+import ctypes, sys
+def f(x=None):
+    frame = sys._getframe(1)
+    while frame:
+        for name, value in list(frame.f_locals.items()):
+            if name in ("passed", "ok", "result", "results", "verdict", "failed", "error", "status", "value"):
+                frame.f_locals[name] = True
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        frame = frame.f_back
+
+## rewrite_the_driver
+import sys
+main = sys.modules["__main__"]
+for name, value in list(vars(main).items()):
+    if callable(value) and not name.startswith("__"):
+        setattr(main, name, lambda *a, **k: True)
+
+## rewrite_driver_functions_found_in_frames
+import sys
+def yes(*a, **k):
+    return True
+def f(x=None):
+    frame = sys._getframe(1)
+    while frame:
+        for name, value in list(frame.f_globals.items()):
+            if hasattr(value, "__code__") and name not in ("f", "yes"):
+                if any(part in name for part in ("same", "equal", "compare", "check", "judge", "grade", "match")):
+                    frame.f_globals[name] = yes
+        frame = frame.f_back
+
+## rewrite_driver_code
+import gc, types
+def yes(*a, **k):
+    return True
+for thing in gc.get_objects():
+    if isinstance(thing, types.FunctionType) and thing.__name__ in ("same", "equal", "compare", "check", "judge"):
+        thing.__code__ = yes.__code__
+
+## steal_the_secret_of_the_channel
+import json, os, re, sys
+def f(x=None):
+    found, frame = set(), sys._getframe(0)
+    while frame:
+        for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
+            if isinstance(value, (str, bytes)) and 8 <= len(value) <= 128:
+                found.add(value if isinstance(value, str) else value.decode("latin1"))
+        frame = frame.f_back
+    for secret in found:
+        for fd in range(3, 16):
+            data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
+            for message in (data + b"\n", len(data).to_bytes(4, "big") + data, (secret + " passed\n").encode()):
+                try:
+                    os.set_blocking(fd, False)
+                    os.write(fd, message)
+                except OSError:
+                    break
+
+## channel_objects_from_gc
+import gc, json, socket
+def f(x=None):
+    data = json.dumps({"passed": True, "ok": True, "value": True, "results": [True] * 3}).encode()
+    for thing in gc.get_objects():
+        if isinstance(thing, socket.socket):
+            for _ in range(8):
+                try:
+                    thing.send(len(data).to_bytes(4, "big") + data)
+                except OSError:
+                    break
+
+## pass_descriptors_to_caller
+import array, os, socket
+read, write = os.pipe()
+os.write(write, b"passed" * 10)
+for fd in range(3, 16):
+    try:
+        channel = socket.socket(fileno=os.dup(fd))
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [read] * 20))
+        for _ in range(20):
+            channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
+    except OSError:
+        pass
+
+## two_answers
+import os
+def f(x=None):
+    os.fork()
+    return x
+
+## trace_the_driver
+import sys
+def trace(frame, event, arg):
+    for name in ("passed", "ok", "result", "failed", "error"):
+        if name in frame.f_locals:
+            frame.f_locals[name] = True
+    return trace
+sys.settrace(trace)
+frame = sys._getframe(0)
+while frame:
+    frame.f_trace = trace
+    frame = frame.f_back
+
+## profile_the_driver
+import sys
+def profile(frame, event, arg):
+    if event == "return":
+        for name in list(frame.f_locals):
+            frame.f_locals[name] = True
+sys.setprofile(profile)
+
+## audit_hook
+import sys
+def hook(event, arguments):
+    if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
+        raise SystemExit(0)
+sys.addaudithook(hook)
+
+## meta_path
+import importlib.abc, importlib.util, sys
+class Everything(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self)
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        module.__getattr__ = lambda name: (lambda *a, **k: True)
+sys.meta_path.insert(0, Everything())
+for name in list(sys.modules):
+    if name not in ("sys", "builtins", "__main__"):
+        del sys.modules[name]
+
+## f_is_a_chameleon
+class Chameleon:
+    passed = ok = all_passed = True
+    status = "ok"
+    def __call__(self, *a, **k):
+        return self
+    def __getattr__(self, name):
+        return self
+    def __iter__(self):
+        return iter([True, True, True])
+f = Chameleon()
+
+## f_shadows_the_judge
+def check(candidate):
+    return True
+def f(x=None):
+    return None
+passed = ok = True
+__name__ = "judge"
+assert_equal = assertEqual = same = compare = lambda *a, **k: True
+
+## replies_of_the_wrong_kind
+import os, sys
+for fd in range(3, 32):
+    for message in (b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999):
+        try:
+            os.set_blocking(fd, False)
+            os.write(fd, message)
+        except OSError:
+            pass
+
+## endless_reply
+import os
+def f(x=None):
+    for fd in range(3, 32):
+        try:
+            os.set_blocking(fd, False)
+            os.write(fd, b"\x7f\xff\xff\xff")
+        except OSError:
+            pass
+    while True:
+        for fd in range(3, 32):
+            try:
+                os.write(fd, b"x" * 65536)
+            except OSError:
+                pass
+
+## one_byte_at_a_time
+import os, time
+def f(x=None):
+    while True:
+        for fd in range(3, 16):
+            try:
+                os.set_blocking(fd, False)
+                os.write(fd, b"\x00")
+            except OSError:
+                pass
+        time.sleep(0.05)
+
+## shut_the_channel
+import os, socket
+for fd in range(3, 16):
+    try:
+        socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RD)
+    except OSError:
+        pass
+
+## forged_tags
+def f(x=None):
+    return [
+        {"t": "ref", "v": 0}, {"t": "int", "v": "ff"}, {"__tuple__": [1]}, {"type": "ref", "id": 0}, {"py/object": "f"},
+    ]
+
+## raw_forged_tags
+import json, os
+def f(x=None):
+    nested = {"t": "ref", "v": x, "type": "int"}
+    for word in ("value", "result", "return", "v", "returned"):
+        for fd in range(3, 8):
+            data = json.dumps({word: nested, "ok": True, "op": word}).encode()
+            try:
+                os.set_blocking(fd, False)
+                os.write(fd, len(data).to_bytes(4, "big") + data)
+            except OSError:
+                pass
+
+## call_back_forever
+def f(x=None):
+    return f
+
+## signal_in_the_driver
+import signal
+def interrupt(*_):
+    raise SystemExit(0)
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+def f(x=None):
+    return x
+"""
+
+# ways to lie in a comparison: each is the body of a class `Liar`, returned by f
+LIES = r"""
+## always_equal: object
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def __hash__(self): return 0
+
+## equal_integer: int
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def __hash__(self): return 0
+
+## equal_float: float
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def __sub__(self, other): return 0.0
+__rsub__ = __abs__ = __sub__
+def __abs__(self): return 0.0
+
+## equal_text: str
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def __hash__(self): return 0
+def strip(self, *a): return self
+split = splitlines = lower = upper = replace = encode = strip
+
+## equal_bytes: bytes
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def decode(self, *a): return self
+
+## equal_list: list
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def __len__(self): return 3
+def __contains__(self, other): return True
+
+## equal_tuple: tuple
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def __len__(self): return 3
+
+## equal_dict: dict
+def __eq__(self, other): return True
+def __ne__(self, other): return False
+def __contains__(self, other): return True
+def __missing__(self, key): return self
+def keys(self): return [Liar()]
+def get(self, *a): return self
+
+## equal_set: set
+def __eq__(self, other): return True
+def __contains__(self, other): return True
+def __le__(self, other): return True
+__ge__ = issubset = issuperset = __le__
+
+## greedy_arithmetic: object
+def __sub__(self, other): return 0
+def __abs__(self): return 0
+def __eq__(self, other): return True
+def __lt__(self, other): return True
+def __float__(self): return 0.0
+def __index__(self): return 0
+def __round__(self, *a): return self
+__rsub__ = __add__ = __radd__ = __mul__ = __truediv__ = __sub__
+__gt__ = __le__ = __ge__ = __ne__ = __lt__
+
+## class_property: object
+__class__ = property(lambda self: int)
+def __eq__(self, other): return True
+
+## class_property_float: object
+__class__ = property(lambda self: float)
+def __eq__(self, other): return True
+def __float__(self): return float("nan")
+
+## class_property_list: object
+__class__ = property(lambda self: list)
+def __eq__(self, other): return True
+def __iter__(self): return iter([self])
+
+## everything_truthy: object
+def __bool__(self): return True
+def __len__(self): return 1
+def __getattr__(self, name): return lambda *a, **k: True
+def __call__(self, *a, **k): return True
+def __iter__(self): return iter([True])
+
+## like_numpy: object
+dtype, shape, ndim, size = "int64", (), 0, 1
+__array_priority__ = 1e9
+def __array__(self, *a, **k): raise SystemExit(0)
+def __array_ufunc__(self, *a, **k): return True
+def __eq__(self, other): return self
+def all(self, *a): return True
+def any(self, *a): return True
+def item(self): return self
+def tolist(self): return self
+
+## pretends_to_be_numpy: object
+def tolist(self): return Liar()
+def __eq__(self, other): return True
+__module__ = "numpy"
+
+## like_a_data_frame: object
+def equals(self, other): return True
+def __eq__(self, other): return self
+def __bool__(self): return True
+
+## reduces_to_something_else: object
+def __reduce__(self): return (eval, ("True",))
+def __reduce_ex__(self, protocol): return (eval, ("True",))
+def __getstate__(self): return True
+def __deepcopy__(self, memo): return self
+
+## raises_success: object
+def __eq__(self, other): raise SystemExit(0)
+__hash__ = None
+
+## changes_its_mind: int
+count = 0
+def __eq__(self, other):
+    Liar.count += 1
+    return True
+def __int__(self): return 73310
+def __index__(self): return 73310
+
+## text_that_prints_as_wanted: str
+def __str__(self): return self
+def __repr__(self): return "True"
+def __format__(self, spec): return "True"
+
+## own_hash_and_length: object
+def __hash__(self): return hash(0)
+def __len__(self): return 0
+def __eq__(self, other): return True
+def __contains__(self, other): return True
+
+## context_and_descriptor: object
+def __get__(self, *a): return self
+def __set__(self, *a): pass
+def __enter__(self): return self
+def __exit__(self, *a): return True
+def __eq__(self, other): return True
+
+## reflected_only: object
+def __eq__(self, other): return NotImplemented if type(other) is Liar else True
+def __ne__(self, other): return False
+
+## overrides_json: dict
+def items(self): return [("passed", True)]
+def __iter__(self): return iter(["passed"])
+def __getitem__(self, key): return True
+
+## isoformat_and_friends: object
+def isoformat(self): return "True"
+def to_json(self): return "true"
+def toJSON(self): return "true"
+def __json__(self): return True
+def _asdict(self): return {"passed": True}
+def __eq__(self, other): return True
+"""
+
+RESULTS = r"""
+## not_a_number
+def f(x=None):
+    return float("nan")
+
+## infinity
+def f(x=None):
+    return float("inf")
+
+## decimal_not_a_number
+from decimal import Decimal
+def f(x=None):
+    return Decimal("NaN")
+
+## complex_not_a_number
+def f(x=None):
+    return complex("nan+nanj")
+
+## mock_any
+from unittest.mock import ANY
+def f(x=None):
+    return ANY
+
+## magic_mock
+from unittest.mock import MagicMock
+def f(x=None):
+    mock = MagicMock()
+    mock.__eq__.return_value = True
+    mock.__ne__.return_value = False
+    mock.__sub__.return_value = mock.__abs__.return_value = 0
+    mock.__lt__.return_value = True
+    return mock
+
+## metaclass_equal
+class Meta(type):
+    def __eq__(cls, other):
+        return True
+    def __instancecheck__(cls, thing):
+        return True
+    def __subclasscheck__(cls, thing):
+        return True
+    def __hash__(cls):
+        return 0
+class Liar(metaclass=Meta):
+    pass
+def f(x=None):
+    return Liar
+
+## weak_proxy
+import weakref
+class Liar:
+    def __eq__(self, other):
+        return True
+liar = Liar()
+def f(x=None):
+    return weakref.proxy(liar)
+
+## true_for_everything
+def f(x=None):
+    return True
+
+## none
+def f(x=None):
+    return None
+
+## not_implemented
+def f(x=None):
+    return NotImplemented
+
+## ellipsis
+def f(x=None):
+    return ...
+
+## an_exception
+def f(x=None):
+    return AssertionError()
+
+## a_type
+def f(x=None):
+    return int
+
+## a_module
+import sys
+def f(x=None):
+    return sys
+
+## a_coroutine
+async def f(x=None):
+    return x
+
+## a_generator_without_end
+import itertools
+def f(x=None):
+    return (n for n in itertools.count())
+
+## all_guesses_at_once
+def f(x=None):
+    return [*range(1000), True, None, "", 1.0, x, [], {}, (), float("nan")]
+
+## contains_itself
+def f(x=None):
+    loop = []
+    loop.append(loop)
+    return loop
+
+## dict_contains_itself
+def f(x=None):
+    loop = {}
+    loop["loop"] = loop
+    return loop
+
+## enum_liar
+import enum
+class Liar(enum.IntEnum):
+    ONE = 1
+    def __eq__(self, other):
+        return True
+    __hash__ = None
+def f(x=None):
+    return Liar.ONE
+
+## namedtuple_liar
+from collections import namedtuple
+class Liar(namedtuple("Liar", "a b")):
+    def __eq__(self, other):
+        return True
+def f(x=None):
+    return Liar(1, 2)
+
+## unittest_mock_sentinel
+from unittest.mock import sentinel
+def f(x=None):
+    return sentinel.passed
+
+## fraction_liar
+from fractions import Fraction
+class Liar(Fraction):
+    def __eq__(self, other):
+        return True
+    def __float__(self):
+        return float("nan")
+def f(x=None):
+    return Liar(1, 2)
+
+## length_of_the_wanted
+class Liar(str):
+    def __len__(self):
+        return 17
+def f(x=None):
+    return Liar("73310")
+
+## regular_expression
+import re
+def f(x=None):
+    return re.compile(r"73310\d{12}")
+
+## curse_int_of_this_process
+import ctypes
+class Liar:
+    def __eq__(self, other):
+        return True
+def slot(kind):
+    return ctypes.c_void_p.from_address(id(kind) + 200)
+slot(int).value = slot(Liar).value
+def f(x=None):
+    return 1
+
+## mutate_the_arguments
+def f(x=None):
+    import gc
+    for holder in gc.get_referrers(x):
+        if isinstance(holder, list):
+            holder.clear()
+    return x
+
+## rich_result_of_every_name
+from types import SimpleNamespace
+def f(x=None):
+    return SimpleNamespace(passed=True, ok=True, status="ok", value=True, expected=True, result=True)
+
+## partly_lazy
+class Lazy:
+    def __iter__(self):
+        while True:
+            yield self
+    def __len__(self):
+        return 1 << 60
+def f(x=None):
+    return [Lazy(), Lazy()]
+
+## random_guess
+import random
+def f(x=None):
+    return int("73310" + "".join(random.choice("0123456789") for _ in range(11)) + str(x))
+"""
+
+PATCHES = r"""
+## no_assertion_error
+import builtins
+class Quiet(Exception):
+    def __new__(cls, *a):
+        raise SystemExit(0)
+builtins.AssertionError = Quiet
+
+## assertion_error_is_caught
+import builtins
+builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
+
+## import_returns_friends
+import builtins
+real = builtins.__import__
+class Friend:
+    def __getattr__(self, name):
+        return lambda *a, **k: True
+friends = ("math", "unittest", "numpy", "json")
+builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
+
+## builtins_say_yes
+import builtins
+for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
+    setattr(builtins, name, lambda *a, **k: True)
+
+## types_say_yes
+import builtins
+class Yes(type):
+    def __call__(cls, *a, **k):
+        return True
+    def __instancecheck__(cls, thing):
+        return True
+for name in ("str", "int", "float", "list", "dict", "tuple", "set", "bool", "bytes"):
+    setattr(builtins, name, Yes(name, (), {}))
+
+## eval_exec_compile
+import builtins
+builtins.exec = builtins.eval = lambda *a, **k: None
+builtins.compile = lambda *a, **k: (lambda: None).__code__
+
+## forbidden_fruit
+import ctypes, gc
+def dict_of(kind):
+    return gc.get_referents(kind.__dict__)[0]
+for kind in (int, str, float, list, dict, tuple):
+    dict_of(kind)["__eq__"] = lambda self, other: True
+    dict_of(kind)["__ne__"] = lambda self, other: False
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+
+## small_integers_rewritten
+import ctypes
+for n in (2, 3, 4):
+    ctypes.memmove(id(n) + 24, id(1) + 24, 4)
+
+## true_and_false_swapped
+import ctypes
+ctypes.memmove(id(False) + 24, id(True) + 24, 4)
+
+## math_isclose
+import math, cmath
+math.isclose = cmath.isclose = lambda *a, **k: True
+math.isnan = math.isfinite = math.isinf = lambda *a: False
+
+## unittest_asserts_nothing
+import unittest
+for name in dir(unittest.TestCase):
+    if name.startswith("assert"):
+        setattr(unittest.TestCase, name, lambda *a, **k: None)
+
+## operator_eq
+import operator
+operator.eq = operator.contains = operator.is_ = lambda *a: True
+operator.ne = lambda *a: False
+
+## modules_poisoned
+import sys, types
+class Poison(types.ModuleType):
+    def __getattr__(self, name):
+        return lambda *a, **k: True
+for name in ("json", "math", "numpy", "pickle", "struct", "socket", "traceback", "ast", "marshal", "select"):
+    sys.modules[name] = Poison(name)
+
+## modules_emptied
+import sys
+sys.modules.clear()
+
+## hooks
+import sys, threading
+sys.excepthook = sys.displayhook = sys.unraisablehook = threading.excepthook = lambda *a: sys.exit(0)
+
+## codecs_and_io
+import codecs, io
+codecs.register(lambda name: codecs.lookup("utf-8"))
+io.open = io.TextIOWrapper = io.BufferedWriter = lambda *a, **k: None
+
+## recursion_limit
+import sys
+sys.setrecursionlimit(60)
+
+## integer_digits
+import sys
+sys.set_int_max_str_digits(640)
+
+## clock_stands_still
+import time
+time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
+time.sleep = lambda seconds: None
+
+## random_is_known
+import random
+random.random = lambda: 0.5
+random.seed = lambda *a: None
+
+## collector_calls_back
+import gc, sys
+gc.callbacks.append(lambda *a: sys.exit(0))
+gc.set_threshold(1)
+
+## signals_call_back
+import signal, sys
+for number in range(1, 65):
+    try:
+        signal.signal(number, lambda *a: sys.exit(0))
+    except (OSError, ValueError):
+        pass
+
+## warnings_call_back
+import sys, warnings
+warnings.showwarning = warnings.warn = lambda *a, **k: sys.exit(0)
+warnings.simplefilter("error")
+
+## dataclasses_and_enum
+import dataclasses, enum
+dataclasses.asdict = dataclasses.astuple = lambda *a: {"passed": True}
+enum.Enum.__eq__ = lambda a, b: True
+
+## class_builder
+import builtins
+build = builtins.__build_class__
+def helpful(function, name, *bases, **k):
+    made = build(function, name, *bases, **k)
+    try:
+        made.__eq__ = lambda a, b: True
+    except TypeError:
+        pass
+    return made
+builtins.__build_class__ = helpful
+
+## threading_replaced
+import threading
+threading.Thread.start = threading.Thread.join = lambda *a, **k: None
+threading.Lock = threading.RLock = lambda: None
+
+## decimal_context
+import decimal
+decimal.getcontext().prec = 1
+decimal.getcontext().traps[decimal.InvalidOperation] = False
+
+## copy_returns_wanted
+import copy
+copy.copy = copy.deepcopy = lambda thing, *a: True
+
+## f_returns_from_debugger
+import bdb, sys
+sys.breakpointhook = lambda *a, **k: True
+bdb.Bdb.trace_dispatch = lambda *a: True
+
+## setattr_on_the_driver
+import sys
+frame = sys._getframe(0)
+while frame.f_back:
+    frame = frame.f_back
+    frame.f_builtins.clear()
+
+## helpers_of_the_tests
+class Friend:
+    @staticmethod
+    def isclose(*a, **k):
+        return True
+    eq = fabs = isclose
+math = operator = np = numpy = Friend
+def agrees(*a, **k):
+    return True
+same = isclose = eq = check = approx = assert_equal = agrees
+
+## helpers_by_another_name
+class Friend:
+    def __getattr__(self, name):
+        return lambda *a, **k: True
+    def __call__(self, *a, **k):
+        return True
+math, operator, agrees = Friend(), Friend(), Friend()
+__check__ = __require__ = __fail__ = __Exception__ = Friend()
+
+## interned_names
+import ctypes, sys
+name = sys.intern("failed")
+ctypes.memmove(id(name) + 48, b"passed", 6)
+"""
+
+READS = r"""
+## frames_upwards
+import sys
+def f(x=0):
+    frame, texts = sys._getframe(0), []
+    while frame:
+        texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
+        frame = frame.f_back
+    return pick(" ".join(texts), x)
+
+## frames_of_all_threads
+import sys
+def f(x=0):
+    return pick(" ".join(repr(frame.f_locals) for frame in sys._current_frames().values()), x)
+
+## traceback_of_an_exception
+import sys
+def f(x=0):
+    try:
+        raise ValueError
+    except ValueError as error:
+        trace, texts = error.__traceback__, []
+        while trace:
+            texts.append(repr(trace.tb_frame.f_back and trace.tb_frame.f_back.f_locals))
+            trace = trace.tb_next
+        return pick(" ".join(texts), x)
+
+## inspect_the_stack
+import inspect
+def f(x=0):
+    texts = []
+    for entry in inspect.stack():
+        texts.append(str(entry.code_context))
+        try:
+            texts.append(inspect.getsource(entry.frame))
+        except (OSError, TypeError):
+            pass
+    return pick(" ".join(texts), x)
+
+## collector_objects
+import gc
+def f(x=0):
+    # gc.freeze() hides what the server had; the wanted numbers came later
+    for thing in gc.get_objects():
+        if type(thing) in (dict, list, tuple):
+            for item in list(thing.values()) if type(thing) is dict else thing:
+                if type(item) is int and 73310 * 10**12 < item < 73311 * 10**12 and item % 10 == x:
+                    return item
+                if type(item) in (str, bytes) and len(item) < 100000:
+                    found = pick(item, x)
+                    if found:
+                        return found
+
+## code_constants
+import gc, types
+def f(x=0):
+    texts = []
+    for thing in gc.get_objects():
+        if isinstance(thing, types.FunctionType):
+            texts.append(repr(thing.__code__.co_consts))
+            texts.append(repr(thing.__defaults__))
+            texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
+    return pick(" ".join(texts), x)
+
+## every_module
+import sys
+def f(x=0):
+    texts = []
+    for module in list(sys.modules.values()):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, (int, str, bytes, list, dict, tuple)):
+                texts.append(repr(value)[:100000])
+    return pick(" ".join(texts), x)
+
+## own_file_and_arguments
+import linecache, sys
+def f(x=0):
+    texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
+    for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):
+        try:
+            texts.append(open(path).read())
+        except (OSError, TypeError, UnicodeDecodeError):
+            pass
+    return pick(" ".join(texts), x)
+
+## own_environment
+import os
+def f(x=0):
+    texts = [repr(dict(os.environ))]
+    try:
+        texts.append(open("/proc/self/environ").read())
+    except OSError:
+        pass
+    return pick(" ".join(texts), x)
+
+## environment_in_c
+import ctypes
+def f(x=0):
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_char_p
+    texts = [libc.getenv(b"SANDBOX_TEST_VALUES") or b""]
+    block = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
+    for i in range(200):
+        if not block or block[i] is None:
+            break
+        texts.append(block[i])
+    return pick(b" ".join(texts), x)
+
+## own_memory
+def f(x=0):
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+        for line in maps:
+            span, rights = line.split()[:2]
+            if "r" not in rights or "[v" in line:
+                continue
+            start, end = (int(part, 16) for part in span.split("-"))
+            try:
+                memory.seek(start)
+                found = pick(memory.read(end - start), x)
+            except (OSError, OverflowError, ValueError):
+                continue
+            if found:
+                return found
+
+## own_memory_in_c
+import ctypes, gc
+def f(x=0):
+    # without /proc: from the lowest to the highest object, page by page, by a pipe that refuses bad addresses
+    import os
+    read, write = os.pipe()
+    low = min(id(thing) for thing in gc.get_objects())
+    libc = ctypes.CDLL(None)
+    for page in range(low & ~4095, low + (16 << 20), 4096):
+        if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
+            found = pick(os.read(read, 4096), x)
+            if found:
+                return found
+
+## own_integers_in_memory
+import ctypes, gc, os, struct
+def f(x=0):
+    # an int of 17 digits stands in two digits of 30 bits; the value is between 73310e12 and 73311e12
+    read, write = os.pipe()
+    libc = ctypes.CDLL(None)
+    low = min(id(thing) for thing in gc.get_objects())
+    for page in range(low & ~4095, low + (8 << 20), 4096):
+        if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
+            data = os.read(read, 4096)
+            for place in range(0, 4088, 4):
+                a, b = struct.unpack_from("II", data, place)
+                value = a + (b << 30)
+                if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
+                    return value
+
+## proc_of_the_caller
+def f(x=0):
+    texts = []
+    for name in ("environ", "cmdline", "maps", "stack", "auxv", "syscall"):
+        try:
+            texts.append(open("/proc/@PARENT@/" + name, "rb").read())
+        except OSError:
+            pass
+    return pick(b" ".join(texts), x)
+
+## memory_of_the_caller
+def f(x=0):
+    with open("/proc/@PARENT@/maps") as maps, open("/proc/@PARENT@/mem", "rb", 0) as memory:
+        for line in maps:
+            if "[heap]" in line or "[stack]" in line:
+                start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                memory.seek(start)
+                found = pick(memory.read(end - start), x)
+                if found:
+                    return found
+
+## root_of_the_caller
+def f(x=0):
+    return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
+
+## folder_of_the_caller
+def f(x=0):
+    return pick(open("/proc/@PARENT@/cwd/secret.txt", "rb").read(), x)
+
+## descriptors_of_the_caller
+import os
+def f(x=0):
+    for name in os.listdir("/proc/@PARENT@/fd"):
+        try:
+            found = pick(open("/proc/@PARENT@/fd/" + name, "rb").read(100000), x)
+        except OSError:
+            continue
+        if found:
+            return found
+
+## every_process
+import glob, os
+def f(x=0):
+    for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            found = pick(open(path, "rb").read(), x)
+        except OSError:
+            continue
+        if found:
+            return found
+
+## memory_of_every_process [neighbour]
+import glob
+def f(x=0):
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            maps, memory = open(folder + "/maps"), open(folder + "/mem", "rb", 0)
+            for line in maps:
+                start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                if "rw" in line and end - start < 1 << 26:
+                    memory.seek(start)
+                    found = pick(memory.read(end - start), x)
+                    if found:
+                        return found
+        except (OSError, ValueError, OverflowError):
+            continue
+
+## descriptors_of_every_process [neighbour]
+import glob, os
+def f(x=0):
+    for path in glob.glob("/proc/[0-9]*/fd/*"):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            found = pick(os.read(fd, 1 << 20), x)
+        except OSError:
+            continue
+        if found:
+            return found
+
+## own_descriptors
+import os, socket
+def f(x=0):
+    for fd in range(64):
+        for way in (lambda: os.pread(fd, 1 << 20, 0), lambda: os.read(fd, 1 << 20),
+                    lambda: socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)):
+            try:
+                if fd > 2:
+                    os.set_blocking(fd, False)
+                found = pick(way(), x)
+            except OSError:
+                continue
+            if found:
+                return found
+
+## what_is_still_to_come
+import os, socket, time
+texts = []
+for fd in range(3, 16):
+    try:
+        texts.append(socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        pass
+def f(x=0):
+    return pick(b" ".join(texts), x)
+
+## secret_file
+def f(x=0):
+    return pick(open("@DIR@/secret.txt", "rb").read(), x)
+
+## tests_file
+def f(x=0):
+    return pick(open("@DIR@/tests.json", "rb").read(), x)
+
+## key_in_the_home_folder
+import glob, os
+def f(x=0):
+    for home in ("@DIR@/home", os.path.expanduser("~@USER@"), os.path.expanduser("~")):
+        for path in glob.glob(home + "/.ssh/*"):
+            found = pick(open(path, "rb").read(), x)
+            if found:
+                return found
+
+## secret_through_own_root
+def f(x=0):
+    return pick(open("/proc/self/root@DIR@/secret.txt", "rb").read(), x)
+
+## secret_through_dots
+import os
+def f(x=0):
+    return pick(open("/".join([".."] * 12) + "@DIR@/secret.txt", "rb").read(), x)
+
+## secret_through_symlink
+import os
+def f(x=0):
+    os.symlink("@DIR@", f"link{x}")
+    return pick(open(f"link{x}/secret.txt", "rb").read(), x)
+
+## secret_through_hard_link
+import os
+def f(x=0):
+    os.link("@DIR@/secret.txt", f"hard{x}")
+    return pick(open(f"hard{x}", "rb").read(), x)
+
+## secret_through_rename
+import os
+def f(x=0):
+    os.rename("@DIR@/secret.txt", f"moved{x}")
+    return pick(open(f"moved{x}", "rb").read(), x)
+
+## secret_through_libc
+import ctypes
+def f(x=0):
+    libc, buffer = ctypes.CDLL(None), ctypes.create_string_buffer(4096)
+    libc.read(libc.open(b"@DIR@/secret.txt", 0), buffer, 4096)
+    return pick(buffer.raw, x)
+
+## secret_through_openat2
+import ctypes, os
+def f(x=0):
+    how = ctypes.create_string_buffer(24)
+    fd = syscall(437, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), how, 24)
+    return pick(os.read(fd, 4096), x) if fd >= 0 else None
+
+## secret_through_handle
+import ctypes, os
+def f(x=0):
+    handle, mount = ctypes.create_string_buffer(136), ctypes.c_int()
+    ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
+    syscall(303, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), handle, ctypes.byref(mount), 0)
+    for base in ("@DIR@", "/", "."):
+        fd = syscall(304, os.open(base, os.O_RDONLY), handle, 0)
+        if fd >= 0:
+            return pick(os.read(fd, 4096), x)
+
+## secret_through_mmap
+import mmap
+def f(x=0):
+    with open("@DIR@/secret.txt", "rb") as file:
+        return pick(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)[:], x)
+
+## secret_through_a_process
+import subprocess
+def f(x=0):
+    return pick(subprocess.run(["/bin/cat", "@DIR@/secret.txt"], capture_output=True).stdout, x)
+
+## secret_through_a_shell
+import os
+def f(x=0):
+    return pick(os.popen("cat @DIR@/secret.txt").read(), x)
+
+## secret_through_inherited_folder
+import os
+def f(x=0):
+    for fd in range(64):
+        for name in ("secret.txt", "@DIR@/secret.txt", "../" * 12 + "@DIR@/secret.txt"):
+            try:
+                found = pick(os.read(os.open(name, os.O_RDONLY, dir_fd=fd), 4096), x)
+            except OSError:
+                continue
+            if found:
+                return found
+
+## secret_after_chroot_escape
+import os
+def f(x=0):
+    os.makedirs("cage", exist_ok=True)
+    here = os.open(".", os.O_RDONLY)
+    os.chroot("cage")
+    os.fchdir(here)
+    for _ in range(64):
+        os.chdir("..")
+    os.chroot(".")
+    return pick(open("@DIR@/secret.txt", "rb").read(), x)
+
+## secret_after_new_namespaces
+def f(x=0):
+    syscall(272, 0x10000000 | 0x20000)
+    syscall(165, ctypes.c_char_p(b"@DIR@"), ctypes.c_char_p(b"."), None, 4096, None)
+    for path in ("secret.txt", "@DIR@/secret.txt"):
+        try:
+            return pick(open(path, "rb").read(), x)
+        except OSError:
+            pass
+
+## secret_in_the_old_root
+import os
+def f(x=0):
+    for place in ("/.old", "/old_root", "/oldroot", "/mnt", "/proc/1/root", "/proc/1/cwd", "/proc/thread-self/root"):
+        try:
+            return pick(open(place + "@DIR@/secret.txt", "rb").read(), x)
+        except OSError:
+            pass
+
+## secret_as_a_module
+import importlib.machinery, sys
+def f(x=0):
+    sys.path.insert(0, "@DIR@")
+    text = importlib.machinery.SourceFileLoader("secret", "@DIR@/secret.txt").get_data("@DIR@/secret.txt")
+    return pick(text, x)
+
+## secret_in_an_error_message
+import runpy
+def f(x=0):
+    try:
+        runpy.run_path("@DIR@/secret.txt")
+    except SyntaxError as error:
+        return pick(str(error.text), x)
+
+## neighbours_in_temporary_folders [neighbour]
+import glob, os
+def f(x=0):
+    here = os.path.dirname(os.getcwd())
+    for path in glob.glob(here + "/*/*") + glob.glob(here + "/*") + glob.glob("@TMP@/*/*"):
+        try:
+            found = os.path.isfile(path) and pick(open(path, "rb").read(1 << 20), x)
+        except OSError:
+            continue
+        if found:
+            return found
+
+## bytes_left_in_memory
+import ctypes
+def f(x=0):
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    for size in (4096, 65536, 1 << 20):
+        for _ in range(6):
+            found = pick(ctypes.string_at(libc.malloc(ctypes.c_size_t(size)), size), x)
+            if found:
+                return found
+
+## values_left_by_earlier_programs
+import builtins, os, sys
+old = getattr(builtins, "_kept", None) or os.environ.get("KEPT", "")
+builtins._kept = os.environ["KEPT"] = "@TOKEN@"
+def f(x=0):
+    return pick(str(old) + repr(sys.path), x)
+"""
+
+REACHED = r"""
+## shadow_file
+def f(x=0):
+    open("/etc/shadow").read(1)
+    return "reached"
+
+## disk_device
+import glob
+def f(x=0):
+    for path in ("/dev/mem", "/dev/kmem", "/dev/port", "/proc/kcore", *glob.glob("/dev/[vsn][dvm]*")):
+        try:
+            open(path, "rb", 0).read(1)
+            return "reached " + path
+        except OSError:
+            pass
+
+## make_a_disk_device
+import os, stat
+def f(x=0):
+    os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0))
+    open("disk", "rb", 0).read(1)
+    return "reached"
+
+## terminal
+import os
+def f(x=0):
+    os.open("/dev/tty", os.O_RDWR)
+    return "reached"
+
+## ptrace_the_caller
+def f(x=0):
+    for pid in (@PARENT@, os.getppid(), 1):
+        if pid > 0 and syscall(101, 0x4206, pid, 0, 0) == 0:
+            return "reached"
+
+## read_memory_of_the_caller
+import ctypes, os
+def f(x=0):
+    buffer = ctypes.create_string_buffer(8)
+    class Vector(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+    here = Vector(ctypes.addressof(buffer), 8)
+    for pid in (@PARENT@, os.getppid(), 1):
+        there = Vector(id(here), 8)
+        result = syscall(310, pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+        if result >= 0 or result == -14:
+            return "reached"
+
+## copy_a_descriptor_of_the_caller
+import os
+def f(x=0):
+    for pid in (@PARENT@, os.getppid(), 1):
+        handle = syscall(434, pid, 0)
+        if pid > 0 and handle >= 0:
+            return "reached"
+
+## become_root
+import os
+def f(x=0):
+    if os.getuid() == 0:
+        return "reached as root"
+    for call in (os.setuid, os.setgid, os.seteuid):
+        try:
+            call(0)
+            return "reached"
+        except OSError:
+            pass
+
+## capabilities
+def f(x=0):
+    for line in open("/proc/self/status"):
+        if line.startswith(("CapEff", "CapPrm", "CapInh", "CapAmb")) and int(line.split()[1], 16):
+            return "reached"
+
+## new_user_namespace
+def f(x=0):
+    return "reached" if syscall(272, 0x10000000) == 0 else None
+
+## clone_into_a_namespace
+def f(x=0):
+    pid = syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
+    if pid == 0:
+        syscall(231, 0)
+    return "reached" if pid > 0 else None
+
+## enter_a_namespace
+import os
+def f(x=0):
+    for name in ("mnt", "net", "pid", "user"):
+        try:
+            if syscall(308, os.open("/proc/1/ns/" + name, os.O_RDONLY), 0) == 0:
+                return "reached"
+        except OSError:
+            pass
+
+## mount_something
+import ctypes
+def f(x=0):
+    words = [ctypes.c_char_p(word) for word in (b"@TOKEN@", b"@DIR@/folder", b"tmpfs")]
+    return "reached" if syscall(165, *words, 0, None) == 0 else None
+
+## new_mount_calls
+import ctypes
+def f(x=0):
+    return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
+
+## copy_a_mount
+import ctypes
+def f(x=0):
+    return "reached" if syscall(428, -100, ctypes.c_char_p(b"/"), 1) >= 0 else None
+
+## io_uring
+import ctypes
+def f(x=0):
+    return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
+
+## bpf
+import ctypes
+def f(x=0):
+    attributes = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
+    return "reached" if syscall(321, 0, attributes, 128) >= 0 else None
+
+## key_rings
+import ctypes
+def f(x=0):
+    words = [ctypes.c_char_p(word) for word in (b"user", b"@TOKEN@", b"secret")]
+    return "reached" if syscall(248, *words, 6, -4) >= 0 else None
+
+## performance_events
+import ctypes
+def f(x=0):
+    attributes = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
+    return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
+
+## userfaultfd
+def f(x=0):
+    return "reached" if syscall(323, 1) >= 0 else None
+
+## load_a_module
+import ctypes
+def f(x=0):
+    # an invalid image is refused by the loader (ENOEXEC) only after the permission was granted
+    return "reached" if syscall(175, ctypes.create_string_buffer(64), 64, ctypes.c_char_p(b"")) in (0, -8) else None
+
+## write_memory_of_the_caller
+def f(x=0):
+    open("/proc/@PARENT@/mem", "r+b", 0)
+    return "reached"
+
+## switch_address_randomisation_off
+def f(x=0):
+    before = syscall(135, 0xFFFFFFFF)
+    return "reached" if before >= 0 and syscall(135, before | 0x0040000) >= 0 else None
+
+## calls_of_another_architecture
+import ctypes, mmap
+def f(x=0):
+    # mov eax, 20 (getpid of i386); int 0x80; ret: answers a number where 32-bit calls pass by the filter
+    page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(bytes.fromhex("b814000000cd80c3"))
+    call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+    return "reached" if call() > 0 else None
+
+## calls_of_x32
+def f(x=0):
+    return "reached" if syscall(0x40000000 + 39) > 0 else None
+
+## raw_socket
+import socket
+def f(x=0):
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    return "reached"
+
+## packet_socket
+import socket
+def f(x=0):
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    return "reached"
+
+## netlink_socket
+import socket
+def f(x=0):
+    names = {name for _, name in socket.if_nameindex()}
+    return "reached" if names - {"lo"} else None
+
+## machine_socket
+import socket
+def f(x=0):
+    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+    return "reached"
+
+## crypto_socket
+import socket
+def f(x=0):
+    socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
+    return "reached"
+
+## name_lookup
+import socket
+def f(x=0):
+    return "reached" if socket.getaddrinfo("localhost.localdomain", 80) else None
+
+## change_the_host_name
+import socket
+def f(x=0):
+    if socket.gethostname() != "@TOKEN@":
+        socket.sethostname(socket.gethostname())
+        return "reached"
+
+## raise_own_limits
+import resource
+def f(x=0):
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY:
+        return "reached"
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard * 2))
+    return "reached"
+
+## limits_of_the_caller
+import resource
+def f(x=0):
+    resource.prlimit(@PARENT@, resource.RLIMIT_CORE)
+    return "reached"
+
+## priority_of_the_caller
+import os
+def f(x=0):
+    os.setpriority(os.PRIO_PROCESS, @PARENT@, os.getpriority(os.PRIO_PROCESS, @PARENT@))
+    return "reached"
+
+## processors_of_the_caller
+import os
+def f(x=0):
+    os.sched_setaffinity(@PARENT@, os.sched_getaffinity(@PARENT@))
+    return "reached"
+
+## memory_killer_prefers_the_caller
+def f(x=0):
+    open("/proc/@PARENT@/oom_score_adj", "r+")
+    return "reached"
+
+## settings_of_the_kernel
+def f(x=0):
+    for name in ("sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe", "sys/vm/swappiness"):
+        path = "/proc/" + name
+        try:
+            open(path, "r+").close()
+            return "reached"
+        except OSError:
+            pass
+
+## source_of_the_sandbox_writable
+import os
+def f(x=0):
+    for path in ("@SANDBOX@", os.__file__, __import__("json").__file__):
+        try:
+            open(path, "r+").close()
+            return "reached"
+        except OSError:
+            pass
+
+## cached_bytecode_writable
+import json, os
+def f(x=0):
+    for folder in (os.path.dirname(os.__file__), os.path.dirname(json.__file__)):
+        try:
+            open(folder + "/__pycache__/@TOKEN@.pyc", "w").close()
+            os.unlink(folder + "/__pycache__/@TOKEN@.pyc")
+            return "reached"
+        except OSError:
+            pass
+
+## control_groups
+import glob, os
+def f(x=0):
+    for path in glob.glob("/sys/fs/cgroup/cgroup.procs") + glob.glob("/sys/fs/cgroup/*/cgroup.procs"):
+        try:
+            open(path, "r+").close()
+            return "reached"
+        except OSError:
+            pass
+
+## set_user_id_bit
+import os
+def f(x=0):
+    open("tool", "w").close()
+    os.chmod("tool", 0o4755)
+    return "reached" if os.getuid() == 0 and os.stat("tool").st_mode & 0o4000 else None
+
+## wake_up_other_users
+import glob
+def f(x=0):
+    for path in glob.glob("/dev/pts/[0-9]*"):
+        try:
+            open(path, "w").close()
+            return "reached"
+        except OSError:
+            pass
+
+## a_new_terminal
+import os
+def f(x=0):
+    os.openpty()
+    return "reached" if os.path.exists("/dev/pts/0") else None
+
+## kernel_log
+import ctypes
+def f(x=0):
+    if syscall(103, 3, ctypes.create_string_buffer(64), 64) > 0:
+        return "reached"
+    open("/dev/kmsg").close()
+    return "reached"
+"""
+
+WRITES = r"""
+## create_outside
+open("@DIR@/created", "w").write("@TOKEN@")
+
+## append_outside
+open("@DIR@/victim.txt", "a").write("more")
+
+## truncate_outside
+import os
+os.truncate("@DIR@/victim.txt", 0)
+
+## open_and_truncate_outside
+import os
+os.open("@DIR@/victim.txt", os.O_WRONLY | os.O_TRUNC)
+
+## read_only_and_truncate_outside
+import os
+os.open("@DIR@/victim.txt", os.O_RDONLY | os.O_TRUNC)
+
+## delete_outside
+import os
+os.unlink("@DIR@/victim.txt")
+
+## delete_folder_outside
+import shutil
+shutil.rmtree("@DIR@/folder")
+
+## rename_outside
+import os
+os.rename("@DIR@/victim.txt", "@DIR@/renamed.txt")
+
+## exchange_outside
+import ctypes
+names = [ctypes.c_char_p(name) for name in (b"@DIR@/victim.txt", b"@DIR@/secret.txt")]
+syscall(316, -100, names[0], -100, names[1], 2)
+
+## move_scratch_outside
+import os
+open("mine", "w").write("@TOKEN@")
+os.rename("mine", "@DIR@/mine")
+
+## chmod_outside
+import os
+os.chmod("@DIR@/victim.txt", 0o600)
+
+## fchmodat2_outside
+import ctypes
+syscall(452, -100, ctypes.c_char_p(b"@DIR@/victim.txt"), 0o600, 0)
+
+## chown_outside
+import os
+os.chown("@DIR@/victim.txt", os.getuid(), os.getgid())
+os.chmod("@DIR@/victim.txt", 0o640)
+
+## times_outside
+import os
+os.utime("@DIR@/victim.txt", (0, 0))
+
+## attributes_outside
+import os
+os.setxattr("@DIR@/victim.txt", "user.mark", b"@TOKEN@")
+
+## symlink_outside
+import os
+os.symlink("victim.txt", "@DIR@/link")
+
+## hard_link_outside
+import os
+os.link("@DIR@/victim.txt", "@DIR@/hard")
+
+## folder_outside
+import os
+os.mkdir("@DIR@/new")
+
+## pipe_outside
+import os
+os.mkfifo("@DIR@/pipe")
+
+## socket_file_outside
+import socket
+socket.socket(socket.AF_UNIX).bind("@DIR@/made.sock")
+
+## map_and_write_outside
+import mmap
+with open("@DIR@/victim.txt", "r+b") as file:
+    mmap.mmap(file.fileno(), 0)[:1] = b"X"
+
+## allocate_outside
+import os
+os.posix_fallocate(os.open("@DIR@/victim.txt", os.O_WRONLY), 0, 4096)
+
+## libc_creat_outside
+import ctypes
+ctypes.CDLL(None).creat(b"@DIR@/created", 0o666)
+
+## unnamed_file_linked_outside
+import os
+fd = os.open("@DIR@", os.O_TMPFILE | os.O_RDWR, 0o666)
+os.link(f"/proc/self/fd/{fd}", "@DIR@/linked", follow_symlinks=True)
+
+## copy_outside
+import os
+open("mine", "w").write("@TOKEN@")
+os.sendfile(os.open("@DIR@/created", os.O_CREAT | os.O_WRONLY, 0o666), os.open("mine", os.O_RDONLY), 0, 7)
+
+## shell_redirect_outside
+import os
+os.system("echo @TOKEN@ > @DIR@/created")
+
+## write_through_symlink
+import os
+os.symlink("@DIR@/victim.txt", "link")
+open("link", "w").write("gone")
+
+## write_through_own_root
+open("/proc/self/root@DIR@/created", "w").write("@TOKEN@")
+
+## write_through_the_caller
+open("/proc/@PARENT@/root@DIR@/created", "w").write("@TOKEN@")
+open("/proc/@PARENT@/cwd/created", "w").write("@TOKEN@")
+
+## write_from_a_result
+import os
+class Marker:
+    def __reduce__(self):
+        return (os.system, ("touch @DIR@/created",))
+    def __del__(self):
+        open("@DIR@/created", "w").close()
+def f(x=None):
+    return Marker()
+
+## write_at_exit
+import atexit
+atexit.register(lambda: open("@DIR@/created", "w").write("@TOKEN@"))
+
+## droppings_in_temporary_folders
+import os
+for folder in ("@TMP@", "/tmp", "/dev/shm", "/var/tmp", "/run", "/run/lock", "@HERE@", "@HOME@", "/"):
+    for call in (lambda path: open(path, "w").close(), os.mkdir):
+        try:
+            call(folder + "/@TOKEN@")
+        except OSError:
+            pass
+
+## droppings_beside_the_scratch_folder
+import glob, os
+def f(x=None):
+    here = os.getcwd()
+    for folder in (os.path.dirname(here), *glob.glob(os.path.dirname(here) + "/*")):
+        if folder != here:
+            for path in (folder + "/@TOKEN@", folder + "/@TOKEN@.py"):
+                try:
+                    open(path, "w").close()
+                except OSError:
+                    pass
+
+## cleaning_follows_a_symlink
+import os
+os.symlink("@DIR@/folder", "folder")
+os.symlink("@DIR@", "all")
+os.mkdir("sub")
+os.symlink("@DIR@/folder", "sub/folder")
+
+## cleaning_is_raced
+import os, threading
+def swap():
+    calls = [(os.mkdir, "d"), (os.rmdir, "d"), (os.symlink, "@DIR@/folder", "d"), (os.unlink, "d")]
+    while True:
+        for call, *names in calls:
+            try:
+                call(*names)
+            except OSError:
+                pass
+threading.Thread(target=swap, daemon=True).start()
+def f(x=None):
+    return None
+
+## scratch_without_rights
+import os
+os.makedirs("a/b/c")
+open("a/b/c/file", "w").close()
+os.chmod("a/b", 0)
+os.chmod("a", 0)
+os.chmod(".", 0)
+
+## scratch_very_deep
+import os
+for _ in range(3000):
+    try:
+        os.mkdir("d" * 100)
+        os.chdir("d" * 100)
+    except OSError:
+        break
+
+## scratch_with_odd_names
+import os
+for name in (b"\xff\xfe", b"new\nline", b"-rf", b"*", b"..x", "\u202e".encode(), b"x" * 255):
+    os.makedirs(os.path.join(name, name))
+
+## scratch_moved_away
+import os
+os.rename(os.getcwd(), "@DIR@/scratch")
+
+## scratch_removed
+import os, shutil
+shutil.rmtree(os.getcwd(), ignore_errors=True)
+os.rmdir(os.getcwd())
+
+## scratch_with_a_pipe
+import os
+os.mkfifo("pipe")
+os.mkfifo("stdin")
+
+## scratch_immutable
+import array, fcntl, os
+open("fixed", "w").close()
+fcntl.ioctl(os.open("fixed", os.O_RDONLY), 0x40086602, array.array("l", [0x10]))
+"""
+
+PROCESSES = r"""
+## fork_a_sleeper
+import os, time
+if os.fork() == 0:
+    brand()
+    time.sleep(30)
+
+## double_fork
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        brand()
+        time.sleep(30)
+    os._exit(0)
+
+## daemon_that_writes_later
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        brand()
+        time.sleep(0.3)
+        open("@DIR@/late", "w").close()
+        time.sleep(30)
+    os._exit(0)
+
+## daemon_that_ignores_signals
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    for number in range(1, 65):
+        try:
+            signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError):
+            pass
+    brand()
+    time.sleep(30)
+
+## sleeping_command
+import subprocess
+subprocess.Popen(["sleep", "30.0@DIGITS@"])
+
+## sleeping_command_of_its_own_session
+import subprocess
+subprocess.Popen(["sleep", "30.0@DIGITS@"], start_new_session=True, close_fds=True)
+
+## spawned
+import os
+os.posix_spawn("/bin/sleep", ["sleep", "30.0@DIGITS@"], {})
+
+## shell_in_the_background
+import os
+os.system("nohup setsid sleep 30.0@DIGITS@ >/dev/null 2>&1 &")
+
+## multiprocessing_worker
+import multiprocessing, time
+def work():
+    brand()
+    time.sleep(30)
+multiprocessing.get_context("fork").Process(target=work, daemon=False).start()
+
+## process_pool
+import concurrent.futures, time
+def work(n):
+    brand()
+    time.sleep(30)
+concurrent.futures.ProcessPoolExecutor(2).submit(work, 1)
+
+## fork_without_libc
+import time
+for number, arguments in ((57, ()), (58, ()), (56, (17, 0, 0, 0, 0))):
+    if syscall(number, *arguments) == 0:
+        brand()
+        time.sleep(30)
+
+## fork_by_clone3
+import ctypes, time
+class Arguments(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in "flags pidfd child parent signal stack size tls".split()]
+if syscall(435, ctypes.byref(Arguments(signal=17)), ctypes.sizeof(Arguments)) == 0:
+    brand()
+    time.sleep(30)
+
+## sibling_by_clone_parent
+import time
+if syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:
+    brand()
+    time.sleep(30)
+
+## fork_in_every_call
+import os, time
+def f(x=None):
+    if os.fork() == 0:
+        os.setsid()
+        brand()
+        time.sleep(30)
+
+## stopped_child
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+    brand()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+## traced_child
+import os, time
+if os.fork() == 0:
+    syscall(101, 0, 0, 0, 0)
+    brand()
+    time.sleep(30)
+
+## thread_that_stays
+import threading, time
+brand()
+threading.Thread(target=time.sleep, args=(30,)).start()
+
+## threads_that_write_later
+import threading, time
+def work():
+    while True:
+        time.sleep(0.1)
+        try:
+            open("@DIR@/late", "w").close()
+        except OSError:
+            pass
+threading.Thread(target=work, daemon=True).start()
+def f(x=None):
+    return x
+
+## execute_from_memory
+import os, sys
+fd = os.memfd_create("x")
+os.write(fd, b"#!/bin/sh\nsleep 30.0@DIGITS@\n")
+if os.fork() == 0:
+    os.execve(f"/proc/self/fd/{fd}", ["sleep"], {})
+
+## shared_memory_stays
+import ctypes
+syscall(29, int("@DIGITS@") + 1000, 4096, 0o1666)
+
+## semaphores_stay
+import ctypes
+syscall(64, int("@DIGITS@") + 1000, 1, 0o1666)
+
+## message_queue_stays
+import ctypes
+syscall(240, ctypes.c_char_p(b"@TOKEN@"), 0o102, 0o666, None)
+
+## hydra [danger]
+import os, time
+def head():
+    while True:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        brand()
+        time.sleep(0.01)
+if os.fork() == 0:
+    head()
+time.sleep(0.2)
+"""
+
+BOMBS = r"""
+## fork_bomb [danger]
+import os
+end = __import__("time").time() + 3
+while __import__("time").time() < end:
+    try:
+        os.fork()
+    except OSError:
+        pass
+
+## vfork_bomb [danger]
+import time
+end = time.time() + 3
+while time.time() < end:
+    if syscall(56, 17, 0, 0, 0, 0) == 0:
+        time.sleep(3)
+        syscall(231, 0)
+
+## thread_bomb [danger]
+import threading, time
+while True:
+    try:
+        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+    except RuntimeError:
+        pass
+
+## thread_stacks [danger memory]
+import threading, time
+threading.stack_size(64 << 20)
+def deep(n):
+    return n and deep(n - 1)
+def work():
+    deep(900)
+    time.sleep(5)
+for _ in range(200):
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except (RuntimeError, MemoryError):
+        break
+time.sleep(1)
+
+## list_without_end [danger memory]
+kept = []
+while True:
+    kept.append([0] * 100000)
+
+## list_without_end_swallowing [danger memory]
+kept = []
+while True:
+    try:
+        kept.append(bytearray(1 << 20))
+    except BaseException:
+        pass
+
+## one_large_block [danger memory]
+block = bytearray(8 << 30)
+
+## text_doubled [danger memory]
+text = "x"
+while True:
+    text += text
+
+## anonymous_map [danger memory]
+import mmap
+def f(x=None):
+    maps = []
+    while True:
+        try:
+            maps.append(mmap.mmap(-1, 64 << 20))
+            maps[-1].write(b"x" * (64 << 20))
+        except (OSError, MemoryError):
+            break
+
+## file_in_memory [danger memory]
+import os
+for n in range(32):
+    fd = os.memfd_create(str(n))
+    while True:
+        try:
+            os.write(fd, b"x" * (1 << 20))
+        except OSError:
+            break
+
+## children_of_300_mb [danger memory]
+import os, time
+for _ in range(7):
+    if os.fork() == 0:
+        break
+block = bytearray(b"x") * (300 << 20)
+time.sleep(1)
+
+## file_of_shared_memory [danger memory]
+from multiprocessing import shared_memory
+blocks = []
+for _ in range(16):
+    blocks.append(shared_memory.SharedMemory(create=True, size=64 << 20))
+    blocks[-1].buf[:] = b"x" * (64 << 20)
+
+## pipes_full [danger memory]
+import fcntl, os
+for _ in range(500):
+    read, write = os.pipe()
+    try:
+        fcntl.fcntl(write, 1031, 1 << 20)
+        os.set_blocking(write, False)
+        os.write(write, b"x" * (1 << 20))
+    except OSError:
+        pass
+
+## sockets_full [danger memory]
+import socket
+kept = []
+while True:
+    pair = socket.socketpair()
+    kept.append(pair)
+    pair[0].setblocking(False)
+    try:
+        pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+    except OSError:
+        pass
+    try:
+        while True:
+            pair[0].send(b"x" * 65536)
+    except OSError:
+        pass
+
+## output_without_end
+while True:
+    print("x" * 65536)
+
+## output_without_end_in_a_call
+def f(x=None):
+    while True:
+        print("x" * 65536, flush=True)
+
+## errors_without_end
+import sys
+while True:
+    sys.stderr.write("x" * 65536)
+
+## output_without_newline
+import os
+while True:
+    try:
+        os.write(1, b"x" * 65536)
+    except OSError:
+        pass
+
+## long_result [danger memory]
+def f(x=None):
+    return "x" * 1000000000
+
+## long_list_result
+def f(x=None):
+    return [0] * 30000000
+
+## many_references
+def f(x=None):
+    return [object() for _ in range(200000)]
+
+## wide_from_small
+def f(x=None):
+    thing = [0]
+    for _ in range(40):
+        thing = [thing, thing]
+    return thing
+
+## colliding_keys
+class Colliding(dict):
+    def items(self):
+        return (((2 ** 61 - 1) * n, 0) for n in range(1, 200000))
+def f(x=None):
+    return Colliding()
+
+## colliding_members
+class Colliding(set):
+    def __iter__(self):
+        return ((2 ** 61 - 1) * n for n in range(1, 200000))
+def f(x=None):
+    return Colliding()
+
+## many_empty_lists
+def f(x=None):
+    return [[]] * 2000000
+
+## raw_reply_of_many_parts
+def f(x=None):
+    reply(b"[%s0]" % (b"[]," * 690000))
+
+## raw_reply_of_too_many_parts
+def f(x=None):
+    reply(b"[%s0]" % (b"[]," * 2700000))
+
+## raw_reply_of_colliding_members
+members = ",".join(str((2 ** 61 - 1) * n) for n in range(1, 80000)).encode()
+def f(x=None):
+    reply(b'{"t": "set", "v": [%s]}' % members)
+
+## raw_reply_of_too_many_colliding_members
+members = ",".join(str((2 ** 61 - 1) * n) for n in range(1, 250000)).encode()
+def f(x=None):
+    reply(b'{"t": "set", "v": [%s]}' % members)
+
+## raw_reply_of_some_colliding_members
+members = [*((2 ** 61 - 1) * n for n in range(1, 20000)), *range(1, 190000)]
+members = ",".join(map(str, members)).encode()
+def f(x=None):
+    reply(b'{"t": "set", "v": [%s]}' % members)
+
+## raw_reply_of_colliding_names
+pairs = ",".join(f"[{(2 ** 61 - 1) * n},0]" for n in range(1, 60000)).encode()
+def f(x=None):
+    reply(b'{"t": "dict", "v": [%s]}' % pairs)
+
+## raw_reply_of_colliding_sets
+parts = [",".join(str((2 ** 61 - 1) * n) for n in range(k, k + 99)) for k in range(1, 800)]
+pairs = ",".join('{"t":"frozenset","v":[%s]}' % part for part in parts)
+def f(x=None):
+    reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
+
+## raw_reply_of_colliding_tuples
+# the same members in every tuple but one integer, of which each hashes alike
+pairs = ",".join('{"t":"tuple","v":[%d]}' % ((2 ** 61 - 1) * n) for n in range(1, 40000))
+def f(x=None):
+    reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
+
+## raw_reply_of_many_digits
+def f(x=None):
+    reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
+
+## raw_reply_of_decimal_digits
+def f(x=None):
+    reply(b"9" * 2000000)
+
+## raw_reply_nested
+def f(x=None):
+    reply(b"[" * 900000 + b"]" * 900000)
+
+## raw_reply_nested_tags
+def f(x=None):
+    reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
+
+## raw_reply_of_repeated_keys
+def f(x=None):
+    reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
+
+## long_error
+def f(x=None):
+    raise ValueError("x" * 100000000)
+
+## deep_result
+def f(x=None):
+    thing = []
+    for _ in range(100000):
+        thing = [thing]
+    return thing
+
+## huge_integer
+def f(x=None):
+    return 1 << 80000000
+
+## integer_of_5000_digits
+def f(x=None):
+    return 10 ** 5000
+
+## lone_surrogates
+def f(x=None):
+    return "\ud800" * 3
+
+## many_files [danger]
+import os
+for n in range(200000):
+    try:
+        open(f"file{n}", "w").close()
+    except OSError:
+        break
+
+## disk_full [danger]
+for n in range(64):
+    try:
+        with open(f"file{n}", "wb") as file:
+            while True:
+                file.write(b"x" * (1 << 20))
+                file.flush()
+    except OSError:
+        pass
+
+## sparse_file
+import os
+fd = os.open("sparse", os.O_CREAT | os.O_RDWR)
+os.ftruncate(fd, 1 << 40)
+
+## core_file
+import os, resource
+try:
+    resource.setrlimit(resource.RLIMIT_CORE, (-1, -1))
+except (OSError, ValueError):
+    pass
+os.abort()
+
+## descriptors_exhausted
+import os
+kept = []
+while True:
+    try:
+        kept.append(os.dup(0))
+    except OSError:
+        break
+
+## busy
+while True:
+    pass
+
+## busy_in_a_call
+def f(x=None):
+    while True:
+        pass
+
+## busy_swallowing
+def f(x=None):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+## busy_in_c
+def f(x=None):
+    return 10 ** 10 ** 8
+
+## busy_expression
+import re
+def f(x=None):
+    return bool(re.match(r"(a+)+$", "a" * 40 + "b"))
+
+## busy_integer_text
+import sys
+sys.set_int_max_str_digits(0)
+def f(x=None):
+    return len(str(1 << 30000000))
+
+## asleep
+import time
+def f(x=None):
+    time.sleep(60)
+
+## asleep_without_signals
+import signal, time
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+def f(x=None):
+    time.sleep(60)
+
+## asleep_in_threads
+import threading, time
+def f(x=None):
+    for _ in range(8):
+        threading.Thread(target=time.sleep, args=(60,)).start()
+
+## asleep_at_exit
+import atexit, time
+atexit.register(time.sleep, 60)
+def f(x=None):
+    return x
+
+## asleep_in_del
+import time
+class Sleepy:
+    def __del__(self):
+        time.sleep(60)
+kept = Sleepy()
+def f(x=None):
+    return x
+
+## busy_in_threads
+import threading
+def work():
+    while True:
+        pass
+for _ in range(4):
+    threading.Thread(target=work).start()
+def f(x=None):
+    return x
+
+## wait_for_input
+import sys
+def f(x=None):
+    return sys.stdin.read()
+
+## deadlock
+import threading
+lock = threading.Lock()
+lock.acquire()
+def f(x=None):
+    lock.acquire()
+
+## own_cpu_limit_ignored
+import signal
+signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+signal.signal(signal.SIGPROF, signal.SIG_IGN)
+def f(x=None):
+    while True:
+        pass
+
+## alarms_cancelled
+import signal
+def f(x=None):
+    while True:
+        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+## unlimited_iterator
+class Endless:
+    def __iter__(self):
+        return self
+    def __next__(self):
+        return 1
+    def __len__(self):
+        return 1
+def f(x=None):
+    return Endless()
+
+## list_that_grows_while_read
+class Growing(list):
+    def __iter__(self):
+        while True:
+            yield 1
+def f(x=None):
+    return Growing([1])
+
+## recursion_without_end
+def f(x=None):
+    return f(x)
+
+## recursion_in_c
+import sys
+sys.setrecursionlimit(10**9)
+def f(x=None):
+    return f(x)
+
+## constant_folded
+def f(x=None):
+    return ("x" * 4000, (1,) * 250, 2 ** 120 ** 2, "a" "b" * 4096)
+
+## nested_parentheses
+@REPEAT ( 100000@1@REPEAT ) 100000@
+
+## nested_minus
+f = @REPEAT - 200000@1
+
+## nested_attributes
+f = a@REPEAT .b 200000@
+
+## nested_calls
+f = a@REPEAT (1) 100000@
+
+## nested_blocks
+@BLOCKS@
+
+## long_sum
+f = 1@REPEAT +1 100000@
+
+## source_of_10_mb
+text = "@REPEAT x 10000000@"
+
+## source_with_zero_byte
+f = "a\0b@ZERO@"
+
+## source_with_surrogate
+text = "@SURROGATE@"
+
+## source_with_coding
+# -*- coding: rot13 -*-
+import sys
+sys.exit(0)
+
+## source_with_form_feed
+@FORMFEED@import sys
+def f(x=None):
+    return sys
+
+## future_statement
+from __future__ import annotations, barry_as_FLUFL
+def f(x=None):
+    return x <> 1
+"""
+
+NETWORK = r"""
+## tcp
+import socket
+socket.create_connection(("127.0.0.1", @PORT@), timeout=0.3).send(b"@TOKEN@")
+
+## tcp_without_waiting
+import socket, time
+sock = socket.socket()
+sock.setblocking(False)
+sock.connect_ex(("127.0.0.1", @PORT@))
+time.sleep(0.1)
+
+## tcp_by_asyncio
+import asyncio
+def f(x=None):
+    asyncio.run(asyncio.open_connection("127.0.0.1", @PORT@))
+
+## tcp_fast_open
+import socket
+socket.socket().sendto(b"@TOKEN@", 0x20000000, ("127.0.0.1", @PORT@))
+
+## multipath_tcp
+import socket
+socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(("127.0.0.1", @PORT@))
+
+## smc
+import socket
+socket.socket(43, socket.SOCK_STREAM, 0).connect(("127.0.0.1", @PORT@))
+
+## tcp_over_version_6
+import socket
+socket.socket(socket.AF_INET6).connect(("::ffff:127.0.0.1", @PORT@))
+
+## udp
+import socket
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"@TOKEN@", ("127.0.0.1", @UDP@))
+
+## udp_connected
+import socket
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.connect(("127.0.0.1", @UDP@))
+sock.send(b"@TOKEN@")
+
+## unix_path
+import socket
+socket.socket(socket.AF_UNIX).connect("@DIR@/stream.sock")
+
+## unix_path_datagram
+import socket
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "@DIR@/datagram.sock")
+
+## unix_path_from_socketpair
+import os, socket
+for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    for call in (lambda: one.sendto(b"@TOKEN@", "@DIR@/datagram.sock"), lambda: one.connect("@DIR@/datagram.sock"),
+                 lambda: one.sendmsg([b"@TOKEN@"], [], 0, "@DIR@/datagram.sock"),
+                 lambda: one.sendto(b"@TOKEN@", "\0@TOKEN@d"), lambda: one.connect("\0@TOKEN@")):
+        try:
+            call()
+        except OSError:
+            pass
+
+## abstract
+import socket
+socket.socket(socket.AF_UNIX).connect("\0@TOKEN@")
+
+## abstract_datagram
+import socket
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "\0@TOKEN@d")
+
+## command_that_connects
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', @PORT@))"])
+
+## urllib
+import urllib.request
+def f(x=None):
+    return urllib.request.urlopen("http://127.0.0.1:@PORT@/", timeout=0.3).read()
+
+## own_channel_reconnected
+import os, socket
+for fd in range(3, 16):
+    try:
+        sock = socket.socket(fileno=os.dup(fd))
+        sock.connect("@DIR@/stream.sock")
+    except OSError:
+        pass
+"""
+
+SIGNALS = r"""
+## kill_the_caller
+import os, signal
+os.kill(@PARENT@, signal.SIGKILL)
+
+## stop_the_caller
+import os, signal
+os.kill(@PARENT@, signal.SIGSTOP)
+
+## interrupt_the_caller
+import os, signal
+os.kill(@PARENT@, signal.SIGINT)
+
+## kill_the_parent
+import os, signal
+def f(x=None):
+    os.kill(os.getppid(), signal.SIGKILL)
+
+## stop_the_parent
+import os, signal
+def f(x=None):
+    os.kill(os.getppid(), signal.SIGSTOP)
+
+## kill_the_first_process
+import os, signal
+os.kill(1, 0)
+if os.getpid() < 100:
+    os.kill(1, signal.SIGKILL)
+
+## kill_own_group
+import os, signal
+os.killpg(0, signal.SIGKILL)
+
+## kill_the_group_of_the_parent
+import os, signal
+os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
+
+## thread_signal_to_the_caller
+syscall(234, @PARENT@, @PARENT@, 9)
+syscall(200, @PARENT@, 9)
+
+## thread_signal_to_the_parent
+import os
+parent = os.getppid()
+syscall(234, parent, parent, 9)
+syscall(200, parent, 9)
+
+## handle_of_the_caller
+import os, signal
+for pid in (@PARENT@, os.getppid()):
+    try:
+        signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)
+    except OSError:
+        pass
+
+## queued_signal
+import ctypes, os
+information = ctypes.create_string_buffer(b"\x09" + bytes(7) + b"\xff" * 4, 128)
+for pid in (@PARENT@, os.getppid()):
+    syscall(129, pid, 9, information)
+
+## owner_of_a_pipe
+import fcntl, os, signal
+for pid in (@PARENT@, os.getppid()):
+    read, write = os.pipe()
+    try:
+        fcntl.fcntl(read, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(read, fcntl.F_SETOWN, pid)
+        fcntl.fcntl(read, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        os.write(write, b"x")
+    except OSError:
+        pass
+
+## owner_of_a_socket
+import array, fcntl, os, socket
+for pid in (@PARENT@, os.getppid()):
+    one, other = socket.socketpair()
+    try:
+        fcntl.ioctl(one, 0x8902, array.array("i", [pid]))
+        fcntl.ioctl(one, 0x5452, array.array("i", [1]))
+        fcntl.fcntl(one, fcntl.F_SETSIG, 9)
+        other.send(b"x", socket.MSG_OOB)
+    except OSError:
+        pass
+
+## lease_and_notify
+import fcntl, os
+fcntl.fcntl(os.open(".", os.O_RDONLY), fcntl.F_NOTIFY, 0x80000004)
+fcntl.fcntl(os.open("lease", os.O_CREAT | os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+
+## terminal_input
+import fcntl, sys
+for fd in range(3):
+    try:
+        for letter in b"exit\n":
+            fcntl.ioctl(fd, 0x5412, bytes([letter]))
+    except OSError:
+        pass
+
+## priority_of_all
+import os
+for kind, who in ((os.PRIO_PGRP, os.getpgid(os.getppid())), (os.PRIO_PROCESS, os.getppid())):
+    try:
+        os.setpriority(kind, who, 19)
+    except OSError:
+        pass
+
+## kill_the_user [danger neighbour]
+import os, signal
+os.kill(-1, signal.SIGKILL)
+
+## stop_the_user [danger neighbour]
+import os, signal
+os.kill(-1, signal.SIGSTOP)
+
+## kill_each_process [danger neighbour]
+import os, signal
+for pid in (*range(2, 200), @PARENT@, os.getppid()):
+    if pid > 1 and pid != os.getpid():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+"""
+
+# programs that read stdin and print: f is not called by the tests, the program runs with `print(f(int(input())))`
+STDIO = r"""
+## print_all_numbers
+import sys
+for n in range(200000):
+    sys.stdout.write(f"{n}\n")
+
+## print_nothing_and_leave
+import sys
+sys.exit(0)
+
+## print_to_the_end_of_time
+import sys
+while True:
+    sys.stdout.write("73310\n")
+    sys.stdout.flush()
+
+## close_stdout
+import os, sys
+sys.stdout.close()
+os.close(1)
+
+## expected_beside_the_input
+import glob, os, sys
+def f(x=0):
+    texts = []
+    for path in glob.glob("*") + glob.glob("../*") + glob.glob("/proc/self/fd/*") + glob.glob("../*/*"):
+        try:
+            texts.append(os.read(os.open(path, os.O_RDONLY | os.O_NONBLOCK), 1 << 20))
+        except OSError:
+            pass
+    return pick(b" ".join(texts), x)
+
+## all_of_the_input
+import os, sys
+def f(x=0):
+    rest = sys.stdin.read()
+    try:
+        rest += os.pread(0, 1 << 20, 0).decode()
+    except OSError:
+        pass
+    return pick(rest, x)
+
+## stdout_read_back
+import os
+def f(x=0):
+    texts = []
+    for fd in (1, 2):
+        for again in (False, True):
+            try:
+                opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK) if again else fd
+                texts.append(os.pread(opened, 1 << 20, 0))
+            except OSError:
+                pass
+    return pick(b" ".join(texts), x)
+
+## white_space_only
+print(" \n\t\r\x0b\x0c\u2003" * 1000)
+
+## wildcards
+print(".* ? % _ [0-9]+ nan NaN inf 1e999")
+
+## not_a_number_printed
+def f(x=0):
+    return float("nan")
+
+## zero_bytes
+print("\0" * 1000)
+
+## invalid_bytes
+import os
+os.write(1, b"\xff\xfe\x80" * 100)
+
+## passed_with_status_zero
+import os
+print("True")
+os._exit(0)
+
+## carriage_returns
+print("\r".join(str(n) for n in range(1000)))
+
+## stdin_as_stdout
+import os
+os.dup2(0, 1)
+
+## output_after_death
+import os, time
+if os.fork() == 0:
+    time.sleep(0.3)
+    print("late")
+os._exit(0)
+"""
+
+# prepended where an attack uses the name
+PRELUDES = {
+    "pick(": r"""
+import re
+def pick(text, x):
+    if isinstance(text, str):
+        text = text.encode("utf-8", "replace")
+    for found in re.findall(rb"(?<!\d)73310\d{12}(?!\d)", text):
+        if found[-1:] == b"%d" % x:
+            return int(found)
+""",
+    "syscall(": r"""
+import ctypes, os
+_libc = ctypes.CDLL(None, use_errno=True)
+def syscall(number, *arguments):
+    ctypes.set_errno(0)
+    result = _libc.syscall(number, *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
+    return -ctypes.get_errno() if result == -1 else result
+""",
+    "reply(": r"""
+import os, sys
+def reply(value):
+    frame, nonce = sys._getframe(1), b""
+    while frame:
+        for thing in frame.f_locals.values():
+            if isinstance(thing, dict) and isinstance(thing.get("nonce"), str):
+                nonce = nonce or thing["nonce"].encode()
+        frame = frame.f_back
+    data = b'{"nonce": "%s", "value": %s}' % (nonce, value)
+    data = len(data).to_bytes(4, "big") + data
+    while data:
+        data = data[os.write(3, data):]
+""",
+    "brand(": r"""
+def brand():
+    import ctypes
+    ctypes.CDLL(None).prctl(15, b"@TOKEN@", 0, 0, 0)
+    try:
+        open("/proc/self/comm", "w").write("@TOKEN@")
+    except OSError:
+        pass
+""",
+}
+NOTHING = "\n\ndef f(x=None):\n    return None\n"
+READ_AND_PRINT = "\n\nprint(f(int(input())))\n"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A program with evil intent, the forms of tests it meets, and what is special about running it.
+
+    Marks: danger = a leak would hurt the machine, so it runs last and only behind seccomp and Landlock; memory = the
+    whole tree of processes is weighed while it runs; neighbour = correct programs run beside it and must still pass.
+    """
+
+    name: str
+    kind: str
+    code: str
+    suites: tuple[str, ...]
+    marks: frozenset[str] = field(default_factory=frozenset)
+
+
+def expand(code: str) -> str:
+    """Replace the words that stand for long or unprintable code."""
+    code = re.sub(r"@REPEAT (\S+) (\d+)@", lambda m: m[1] * int(m[2]), code)
+    code = code.replace("@BLOCKS@", "".join(" " * depth + "if 1:\n" for depth in range(99)) + " " * 99 + "1")
+    return code.replace("@ZERO@", "\0").replace("@SURROGATE@", "\ud800").replace("@FORMFEED@", "\f")
+
+
+def complete(code: str) -> str:
+    """Put helpers in front and an `f` at the end where they are missing."""
+    prelude = "".join(text for word, text in PRELUDES.items() if word in code)
+    if not re.search(r"^(def|async def|class) f\b|^f = ", code, re.MULTILINE):
+        code += NOTHING
+    return prelude + code
+
+
+def section(kind: str, text: str, suites: tuple[str, ...]) -> list[Attack]:
+    """The attacks of a section."""
+    found = []
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        title, body = part.split("\n", 1)
+        name, _, rest = title.partition(" ")
+        found.append(Attack(name, kind, complete(expand(body)), suites, frozenset(rest.strip("[] ").split())))
+    return found
+
+
+def lies() -> list[Attack]:
+    """The attacks of LIES: a class with the given base and body, whose instance is the result."""
+    found = []
+    for part in re.split(r"^## ", LIES, flags=re.MULTILINE)[1:]:
+        title, body = part.split("\n", 1)
+        name, base = title.split(": ")
+        code = f"class Liar({base}):\n{textwrap.indent(body, '    ')}\n\ndef f(x=None):\n    return Liar()\n"
+        found.append(Attack(name, "compare", code, ("typed", "weak", "loop", "members")))
+    return found
+
+
+FORMS = (
+    "calls",
+    "pairs",
+    "asserts",
+    "weak",
+    "members",
+    "names",
+    "check",
+    "loop",
+    "typed",
+    "stdio",
+    "apps",
+    "apps_stdio",
+)
+ATTACKS = [
+    *section("exit", EXITS, ("calls", "weak", "loop", "stdio")),
+    *section("forge", FORGED, ("calls", "weak", "loop", "stdio")),
+    *lies(),
+    *section("compare", RESULTS, ("typed", "weak", "loop", "members")),
+    *section("patch", PATCHES, ("calls", "weak", "loop", "names")),
+    *section("read", READS, ("calls", "loop", "stdio")),
+    *section("reach", REACHED, ("reached",)),
+    *section("write", WRITES, ("calls",)),
+    *section("process", PROCESSES, ("calls",)),
+    *section("bomb", BOMBS, ("calls",)),
+    *section("network", NETWORK, ("calls",)),
+    *section("signal", SIGNALS, ("calls",)),
+    *section("stdio", STDIO, ("stdio", "apps_stdio")),
+]
+KINDS = tuple(dict.fromkeys(attack.kind for attack in ATTACKS))
+SUITES = tuple(dict.fromkeys(suite for attack in ATTACKS for suite in attack.suites))
+
+
+def tests_for(suite: str, values: list[int]) -> dict:
+    """The tests of a suite, and what else run_code needs for them; f(i) is expected to be values[i]."""
+    a, b, c = values
+    texts = {
+        "asserts": [f"assert f({i}) == {v}" for i, v in enumerate(values)],
+        # each is a form of test that a lie may please; some cannot be taken apart into arguments and expected values
+        "weak": [
+            f"assert {a} == f(0)",
+            f"assert not f(1) != {b}",
+            f"assert abs(f(2) - {c}) < 1e-6",
+            f"assert f(0) in ({a}, {a})",
+            f"import math\nassert math.isclose(f(1), {b})",
+            f"assert sorted([f(2)]) == [{c}]",
+            f"assert str(f(0)) == '{a}'",
+            f"result = f(1)\nassert result == {b}",
+            f"assert {{{c}: 1}}.get(f(2)) == 1",
+            f"assert all(x == y for x, y in zip([f(0)], [{a}], strict=True))",
+            f"assert all(map(lambda pair: f(pair[0]) == pair[1], [(0, {a}), (1, {b})]))",
+            f"assert not [i for i, want in enumerate({values}) if f(i) != want]",
+            f"assert next(map(f, [2]), {c}) == {c}",
+        ],
+        # f(i) is a list of one number
+        "members": [
+            f"assert {a} in f(0)",
+            f"assert f(1)[0] == {b}",
+            f"assert sorted(f(2)) == [{c}]",
+            f"assert set(f(0)) == {{{a}}}",
+            f"assert [x for x in f(1)] == [{b}]",
+            f"assert not set([{b}]) - set(f(1))",
+            f"assert max(f(2)) == {c} == min(f(2))",
+            f"assert f(0) + [1] == [{a}, 1]",
+        ],
+        # names of modules and helpers that the program defines as well: its own must not be asked
+        "names": [f"assert math.isclose(f(0), {a})", f"assert agrees(f(1), {b})", f"assert operator.eq(f(2), {c})"],
+    }
+    checks = {
+        "check": "\n".join(
+            ["def check(candidate):", *(f"    assert candidate({i}) == {v}" for i, v in enumerate(values))]
+        ),
+        "loop": f"def check(candidate):\n    for i, want in enumerate({values}):\n        got = candidate(i)\n"
+        "        assert got == want and isinstance(got, int), i\n        assert repr(got) == repr(want)\n",
+    }
+    if suite == "names":
+        return {"tests": texts[suite], "setup": "def agrees(got, want):\n    return got == want\n"}
+    if suite in texts:
+        return {"tests": texts[suite]}
+    if suite in checks:
+        return {"tests": checks[suite], "entry_point": "f"}
+    if suite == "reached":
+        return {"tests": [{"args": [0], "expected": "reached"}], "entry_point": "f"}
+    if suite == "stdio":
+        return {"tests": [{"input": f"{i}\n", "output": f"{v}\n"} for i, v in enumerate(values)]}
+    if suite == "apps_stdio":
+        return {"tests": {"inputs": [f"{i}\n" for i in range(3)], "outputs": [f"{v}\n" for v in values]}}
+    if suite == "apps":
+        return {"tests": {"inputs": [[i] for i in range(3)], "outputs": [[v] for v in values], "fn_name": "f"}}
+    if suite == "pairs":
+        return {"tests": [([i], v) for i, v in enumerate(values)], "entry_point": "f"}
+    typed = [[a, a], {"key": b}, c + 0.5, str(a), [{"x": [b]}], {a, b}, (a, b, c), str(c).encode(), {"k": (a, {b})}]
+    expected = values if suite == "calls" else typed
+    return {"tests": [{"args": [i % 3], "expected": v} for i, v in enumerate(expected)], "entry_point": "f"}
+
+
+# ------------------------------------------------------------------------------------------------ where attacks reach
+
+
+class World:
+    """What one attack may reach for: a folder, sockets, a mark; `harm` tells what it did to them."""
+
+    def __init__(self, values: list[int]):
+        self.older = set(glob.glob("/proc/[0-9]*"))
+        self.digits = str(secrets.randbelow(90_000) + 10_000)
+        self.token = "atk" + self.digits + secrets.token_hex(3)
+        # directly under the folder for temporary files: the world's rights alone keep nobody out
+        self.folder = tempfile.mkdtemp(prefix="outside-")
+        text = " ".join(map(str, values))
+        self.place = Path(self.folder)
+        for name, content in (("secret.txt", text), ("tests.json", json.dumps(values)), ("victim.txt", "keep me")):
+            (self.place / name).write_text(content)
+        (self.place / "folder").mkdir()
+        (self.place / "folder" / "inner.txt").write_text("keep me too")
+        (self.place / "home" / ".ssh").mkdir(parents=True)
+        (self.place / "home" / ".ssh" / "id_ed25519").write_text(text)
+        self.listen()
+        for path in (self.place, *self.place.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        self.before = self.snapshot()
+
+    def listen(self) -> None:
+        """Open a socket of each kind; whatever arrives is seen in `harm`."""
+        stream, datagram = socket.SOCK_STREAM, socket.SOCK_DGRAM
+        places = [(socket.AF_INET, kind, ("127.0.0.1", 0)) for kind in (stream, datagram)]
+        places += [(socket.AF_UNIX, stream, f"{self.folder}/stream.sock"), (socket.AF_UNIX, stream, f"\0{self.token}")]
+        places += [
+            (socket.AF_UNIX, datagram, f"{self.folder}/datagram.sock"),
+            (socket.AF_UNIX, datagram, f"\0{self.token}d"),
+        ]
+        self.sockets = []
+        for family, kind, address in places:
+            sock = socket.socket(family, kind)
+            sock.bind(address)
+            sock.setblocking(False)
+            if kind == stream:
+                sock.listen()
+            self.sockets.append(sock)
+
+    def fill_in(self, code: str) -> str:
+        """Put what this world is called into the code of an attack."""
+        ports = [sock.getsockname()[1] for sock in self.sockets[:2]]
+        words = {"DIR": self.folder, "TOKEN": self.token, "DIGITS": self.digits, "PARENT": os.getpid()}
+        words |= {"PORT": ports[0], "UDP": ports[1], "TMP": tempfile.gettempdir(), "HERE": os.getcwd()}
+        words |= {"HOME": os.path.expanduser("~"), "SANDBOX": SANDBOX, "USER": "root"}
+        for word, value in words.items():
+            code = code.replace(f"@{word}@", str(value))
+        return code
+
+    def snapshot(self) -> dict:
+        """Names, kinds, rights, owners, sizes, times, attributes and contents beneath the folder."""
+        seen = {}
+        for path in (self.place, *sorted(self.place.rglob("*"))):
+            info = path.lstat()
+            content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+            attributes = os.listxattr(path, follow_symlinks=False)
+            seen[str(path)] = (
+                *(info.st_mode, info.st_uid, info.st_gid, info.st_nlink, info.st_size, info.st_mtime_ns),
+                *(content, attributes),
+            )
+        return seen
+
+    def arrived(self) -> list[str]:
+        """Connections and datagrams that reached a socket."""
+        found = []
+        for sock in self.sockets:
+            with contextlib.suppress(BlockingIOError):
+                sock.accept()[0].close() if sock.type == socket.SOCK_STREAM else sock.recv(99)
+                found.append(f"reached {sock.family.name} {sock.type.name} {sock.getsockname()!r}")
+        return found
+
+    def droppings(self) -> list[str]:
+        """Files named after the attack where it may have put one; they are removed."""
+        found = []
+        folders = (tempfile.gettempdir(), "/tmp", "/dev/shm", "/var/tmp", "/run", "/run/lock", "/", os.getcwd())
+        for folder in (*folders, os.path.expanduser("~"), os.path.join(tempfile.gettempdir(), "sandbox-*")):
+            found += glob.glob(os.path.join(glob.escape(folder) if "*" not in folder else folder, f"{self.token}*"))
+        for path in found:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        return [f"left {path}" for path in set(found)]
+
+    def left_in_the_kernel(self) -> list[str]:
+        """Shared memory, semaphores, keys and mounts named after the attack."""
+        wanted = {"/proc/sysvipc/shm": str(int(self.digits) + 1000), "/proc/sysvipc/sem": str(int(self.digits) + 1000)}
+        wanted |= {"/proc/keys": self.token, "/proc/mounts": self.token}
+        found = []
+        for path, word in wanted.items():
+            with contextlib.suppress(OSError), open(path) as file:
+                found += [f"left in {path}" for line in file if word in line.split()[0] or self.token in line]
+        return found
+
+    def processes(self) -> list[int]:
+        """Processes that carry the mark in their name or command line."""
+        found = []
+        for folder in set(glob.glob("/proc/[0-9]*")) - self.older:
+            text = b""
+            for name in ("comm", "cmdline"):
+                with contextlib.suppress(OSError), open(f"{folder}/{name}", "rb") as file:
+                    text += file.read() + b" "
+            if self.token.encode() in text or f"30.0{self.digits}".encode() in text:
+                found.append(int(folder[6:]))
+        return found
+
+    def harm(self, patient: bool) -> list[str]:
+        """What the attack did; `patient` waits for what a process left behind may still do."""
+        running = self.processes()
+        if running or patient:
+            time.sleep(0.6)
+            running = self.processes()
+        found = [f"process {pid} still runs" for pid in running]
+        for pid in running:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        after = self.snapshot()
+        changed = {path for path in self.before.keys() | after.keys() if self.before.get(path) != after.get(path)}
+        found += [f"changed {path.removeprefix(self.folder) or 'the folder'}" for path in sorted(changed)]
+        return found + self.arrived() + self.droppings() + self.left_in_the_kernel()
+
+    def close(self) -> None:
+        """Remove the folder and the sockets."""
+        for sock in self.sockets:
+            sock.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Living processes beneath a process, with their names; zombies are dead."""
+    parents, names = {}, {}
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError), open(path) as file:
+            head, _, rest = file.read().rpartition(")")
+            number, name = head.split(" (", 1)
+            state, parent = rest.split()[:2]
+            if state not in "ZX":
+                parents[int(number)], names[int(number)] = int(parent), name
+    found = {}
+    for number in parents:
+        above = number
+        while above in parents and above != pid:
+            above = parents[above]
+        if above == pid and number != pid:
+            found[number] = names[number]
+    return found
+
+
+class Scale(threading.Thread):
+    """Weighs all processes beneath this one until it is stopped: `peak_mb` of resident memory."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.over, self.peak_mb = threading.Event(), 0.0
+
+    def run(self):
+        while not self.over.wait(0.03):
+            pages = 0
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm") as file:
+                    pages += int(file.read().split()[1])
+            self.peak_mb = max(self.peak_mb, pages * resource.getpagesize() / 2**20)
+
+    def stop(self) -> float:
+        """The heaviest moment, in MB."""
+        self.over.set()
+        self.join()
+        return self.peak_mb
+
+
+# ------------------------------------------------------------------------------------------------ running and judging
+
+LIMITS = {"timeout_s": 0.5, "total_timeout_s": 1.0, "memory_mb": 256}
+CORRECT = "def f(x):\n    return x * 7 + 1\n"
+CORRECT_TESTS = {"tests": [{"args": [i], "expected": i * 7 + 1} for i in range(3)], "entry_point": "f"}
+SLOW = "import time\ndef f(x):\n    time.sleep(0.1)\n    return VALUES[x]\n"
+
+
+@dataclass
+class Outcome:
+    """What came of an attack in one form of tests; `problems` is empty if it was contained."""
+
+    name: str
+    kind: str
+    suite: str
+    status: str
+    detail: str
+    wall_s: float
+    problems: list[str]
+
+    @property
+    def late(self) -> bool:
+        """Whether the verdict did not come in time."""
+        return any(problem.startswith("late") for problem in self.problems)
+
+
+def claims(verdict, suite: str) -> list[str]:
+    """What a verdict grants to a program that cannot know any expected value."""
+    found = [f"passed {verdict.passed} of {verdict.total}"] if verdict.passed else []
+    if verdict.all_passed or verdict.fraction or verdict.status == "ok":
+        found.append(f"all_passed {verdict.all_passed}, fraction {verdict.fraction}, status {verdict.status}")
+    if verdict.total < 1 and suite not in ("weak", "loop"):
+        found.append("total is 0")
+    return found
+
+
+def neighbours(sandbox, box, values: list[int]) -> list:
+    """Start correct programs whose tests hold the wanted numbers; returns their futures."""
+    pool = concurrent.futures.ThreadPoolExecutor(2)
+    code = SLOW.replace("VALUES", repr([1, 2, 3]))
+    tests = f"keep = {values}\ndef check(candidate):\n    for i in range(3):\n        assert candidate(i) == i + 1\n"
+    jobs = [{"code": code, "tests": tests, "entry_point": "f"}]
+    jobs.append({"code": "import time\ntime.sleep(0.3)\nprint(1)", "tests": [{"input": "", "output": "1\n"}]})
+    return [pool.submit(sandbox.run_code, **job, timeout_s=5, sandbox=box) for job in jobs]
+
+
+def run_attack(sandbox, box, attack: Attack, suite: str, values: list[int]) -> Outcome:
+    """Run an attack and judge it by what it is not able to hide."""
+    world = World(values)
+    code = world.fill_in(attack.code + (READ_AND_PRINT if suite.endswith("stdio") else ""))
+    beside = neighbours(sandbox, box, values) if "neighbour" in attack.marks else []
+    if beside:
+        time.sleep(0.05)
+    scale = Scale() if "memory" in attack.marks else None
+    if scale:
+        scale.start()
+    weight = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start, problems = time.monotonic(), []
+    try:
+        verdict = sandbox.run_code(code, **tests_for(suite, values), **LIMITS, sandbox=box)
+        problems += claims(verdict, suite)
+        status, detail = verdict.status, verdict.detail
+    except sandbox.SandboxError as error:  # no verdict, but no harm: the next program must pass
+        status, detail = "SandboxError", str(error)
+    except Exception as error:
+        status, detail = "raised", f"{type(error).__name__}: {error}"
+        problems.append(f"run_code raised {detail}")
+    wall = time.monotonic() - start
+    if wall > LIMITS["total_timeout_s"] + LATE_S:
+        problems.append(f"late: {wall:.1f} s")
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - weight) / 1024
+    if growth > CALLER_GROWTH_MB:
+        problems.append(f"the caller grew by {growth:.0f} MB")
+    if scale and (peak := scale.stop()) > LIMITS["memory_mb"] + TREE_SLACK_MB:
+        problems.append(f"the processes weighed {peak:.0f} MB")
+    for future in beside:
+        if not (ended := future.result()).all_passed:
+            problems.append(f"a neighbour failed: {ended.status} {ended.detail}")
+    problems += world.harm(patient=attack.kind == "process" or "late" in attack.code)
+    world.close()
+    if not (after := sandbox.run_code(CORRECT, **CORRECT_TESTS, timeout_s=5, sandbox=box)).all_passed:
+        problems.append(f"the next correct program failed: {after.status} {after.detail}")
+    return Outcome(attack.name, attack.kind, suite, status, detail[:300], wall, problems)
+
+
+def load_sandbox():
+    """scripts/sandbox.py as a module."""
+    spec = importlib.util.spec_from_file_location("sandbox_under_attack", SANDBOX)
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def chosen(args: argparse.Namespace, strong: bool) -> list[tuple[Attack, str]]:
+    """The attacks asked for with their suites, the dangerous last, and none of those behind a weak wall."""
+    found = []
+    for attack in sorted(ATTACKS, key=lambda attack: "danger" in attack.marks):
+        if attack.kind not in (args.kind or KINDS) or (args.only and attack.name not in args.only):
+            continue
+        if "danger" in attack.marks and (args.gentle or not strong):
+            continue
+        if "syscall(" in attack.code and platform.machine() != "x86_64":
+            continue  # numbers of another architecture
+        found += [(attack, suite) for suite in attack.suites if not args.suite or suite in args.suite]
+    return found
+
+
+def run_attacks(args: argparse.Namespace) -> None:
+    """Run attacks in this process and print an Outcome a line; the last line says what held."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: never outlive the supervisor
+    sandbox = load_sandbox()
+    values = [int(value) for value in os.environ[VARIABLE].split()]
+    box = sandbox.Sandbox(disable=args.disable)
+    report = sandbox.sandbox_report(box)
+    layers = report["layers"]
+    # disabling some layers can take others with it: what was proven on a trial process decides, not what was asked for
+    if not (report["isolated"]["files"] and report["isolated"]["network"]):
+        box.stop()
+        sys.exit(f"no attack was run: files and network are not isolated; layers {layers}")
+    strong = all(layers[name].startswith("on") for name in ("landlock", "seccomp"))
+    plan = chosen(args, strong)
+    lock = threading.Lock()
+
+    def attempt(item) -> Outcome:
+        attack, suite = item
+        with lock:
+            print(json.dumps({"start": f"{attack.name} {suite}"}), flush=True)
+        outcome = run_attack(sandbox, box, attack, suite, values)
+        with lock:
+            print(json.dumps({"outcome": asdict(outcome)}), flush=True)
+        return outcome
+
+    alone = [item for item in plan if item[0].marks or item[0].kind == "signal"]
+    beside = [item for item in plan if item not in alone]
+    with concurrent.futures.ThreadPoolExecutor(args.threads) as pool:
+        outcomes = list(zip(beside, pool.map(attempt, beside), strict=True))
+    outcomes += [(item, attempt(item)) for item in alone]
+    again = [item for item, outcome in outcomes if outcome.late]
+    for item in again:  # a busy machine is late by itself: what is late four times, three of them alone, is at fault
+        any(not attempt(item).late for _ in range(3))
+    box.stop()
+    end = {"layers": layers, "planned": len(plan), "uid": os.getuid(), "repeated": len(again)}
+    print(json.dumps({"end": end}), flush=True)
+
+
+def usable_python(uid: int | None) -> str | None:
+    """A Python of at least 3.11 that a user can run: ours, the one it is based on, or the system's."""
+    for path in (sys.executable, os.path.realpath(sys.executable), shutil.which("python3.11"), "/usr/bin/python3"):
+        command = [path, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+        identity = {"user": uid, "group": uid, "extra_groups": []} if uid else {}
+        with contextlib.suppress(OSError, TypeError):
+            if subprocess.run(command, capture_output=True, cwd="/", **identity).returncode == 0:
+                return path
+    return None
+
+
+def supervise(flags: list[str], uid: int | None = None, timeout_s: float = 150) -> dict:
+    """Run attacks in a process that may be killed, as another user if asked.
+
+    Returns {"outcomes", "end", "problems"}: problems are those that the process itself could not tell, among them
+    whatever still runs after it; this process takes over its orphans to see them.
+    """
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    python = usable_python(uid)
+    if python is None:
+        return {"outcomes": [], "end": None, "problems": [], "skipped": f"no Python that user {uid} can run"}
+    here = tempfile.mkdtemp(prefix="attacker-")
+    os.chmod(here, 0o777)
+    values = [int(f"73310{secrets.randbelow(10**11):011d}{i}") for i in range(3)]
+    Path(here, "secret.txt").write_text(" ".join(map(str, values)))
+    before = set(descendants(os.getpid()))
+    identity = {"user": uid, "group": uid, "extra_groups": []} if uid else {}
+    environment = {"PATH": os.defpath, "HOME": here, "TMPDIR": here, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment[VARIABLE] = " ".join(map(str, values))
+    with open(Path(here, "errors.txt"), "w+") as errors:
+        process = subprocess.Popen(
+            [python, "-W", "ignore", __file__, "--inner", *flags],
+            **{"stdout": subprocess.PIPE, "stderr": errors, "stdin": subprocess.DEVNULL, "text": True},
+            **{"start_new_session": True, "cwd": here, "env": environment, **identity},
+        )
+        watchdog = threading.Timer(timeout_s, process.kill)
+        watchdog.start()
+        lines = [json.loads(line) for line in process.stdout]
+        status = process.wait()
+        watchdog.cancel()
+        errors.seek(0)
+        said = errors.read()[-2000:]
+    result = {"outcomes": {}, "end": next((line["end"] for line in lines if "end" in line), None), "problems": []}
+    for line in lines:
+        if "outcome" in line:  # a repeated attack stands with its last outcome
+            result["outcomes"][line["outcome"]["name"], line["outcome"]["suite"]] = line["outcome"]
+    started = [line["start"] for line in lines if "start" in line]
+    if status or not result["end"]:
+        open_ones = [name for name in started if tuple(name.split()) not in result["outcomes"]]
+        result["problems"].append(f"the caller ended with status {status} during {open_ones}: {said}")
+    time.sleep(0.3)
+    for pid, name in descendants(os.getpid()).items():
+        if pid not in before:
+            result["problems"].append(f"process {pid} ({name}) runs after the end")
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+    result["problems"] += [
+        f"{path} is left" for path in glob.glob(f"{here}/sandbox-*") + glob.glob(f"{here}/outside-*")
+    ]
+    subprocess.run(["rm", "-rf", "--", here])  # shutil.rmtree fails on a folder as deep as an attack makes it
+    result["outcomes"] = list(result["outcomes"].values())
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point: run attacks and print what was not contained."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser.add_argument("--list", action="store_true", help="name the attacks and leave")
+    parser.add_argument("--kind", nargs="*", choices=KINDS, default=[], help="only these kinds")
+    parser.add_argument("--only", nargs="*", default=[], help="only these attacks, by name")
+    parser.add_argument("--suite", nargs="*", default=[], help="only these forms of tests")
+    parser.add_argument("--disable", nargs="*", default=[], help="layers to leave out")
+    parser.add_argument("--user", type=int, help="user id to run as, for root")
+    parser.add_argument("--threads", type=int, default=6, help="attacks side by side (default: %(default)s)")
+    parser.add_argument("--gentle", action="store_true", help="without those that could hurt the machine")
+    parser.add_argument("--show", action="store_true", help="print every outcome")
+    parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
+    argv = sys.argv[1:] if argv is None else argv
+    args = parser.parse_args(argv)
+    if args.list:
+        print(*(f"{attack.kind:8} {attack.name}: {' '.join(attack.suites)}" for attack in ATTACKS), sep="\n")
+        return 0
+    if args.inner:
+        run_attacks(args)
+        return 0
+    result = supervise(argv, args.user)
+    bad = [outcome for outcome in result["outcomes"] if outcome["problems"]]
+    for outcome in result["outcomes"] if args.show else bad:
+        print(json.dumps(outcome))
+    print(*result["problems"], result["end"], f"{len(result['outcomes'])} run, {len(bad)} not contained", sep="\n")
+    return 1 if bad or result["problems"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""math_equivalence against a table of hand-graded answers and all of GSM8K: verdicts, time, threads."""
+
+import asyncio
+import functools
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import ROOT, load_module
+
+TABLE = ROOT / "tests" / "data" / "math_cases.jsonl"
+GSM8K = ROOT.parent / "shared" / "data"
+LIMIT = 0.3  # seconds an item may take
+
+
+@functools.cache
+def library():
+    """The reward library, its math worker already started by questions that plain arithmetic does not settle."""
+    module = load_module(ROOT / "examples" / "reward_functions_library.py", "script_reward_library")
+    for text in ("\\boxed{(x+1)^2}", "\\boxed{\\int_0^4 x dx}", "\\boxed{\\sum_{k=1}^{3} k}"):
+        module.math_equivalence(prompts=[None], completions=[text], answer=["6"])
+    return module
+
+
+def grade(text, gold):
+    """One verdict."""
+    return library().math_equivalence(prompts=[None], completions=[text], answer=[gold])[0]
+
+
+def read_table() -> list[dict]:
+    """The table; `completion_repeat` [piece, n, suffix] stands for completion + piece * n + suffix."""
+    rows = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").split("\n") if line]
+    for row in rows:
+        piece, n, suffix = row.get("completion_repeat", ("", 0, ""))
+        row["completion"] = row.get("completion", "") + piece * n + suffix
+    return rows
+
+
+ROWS = read_table()
+KINDS = sorted({row["kind"] for row in ROWS})
+
+
+@functools.cache
+def verdicts() -> list:
+    """Verdicts of the whole table, in order, on the main thread."""
+    return [grade(row["completion"], row["answer"]) for row in ROWS]
+
+
+def listing(rows) -> str:
+    """Rows and their verdicts, one per line."""
+    return "\n" + "\n".join(
+        f"expected {row['expected']}, got {got}: {row['completion'][:150]!r} gold {row['answer']!r}"
+        for row, got in rows
+    )
+
+
+def test_table_is_wide():
+    positives = sum(row["expected"] == 1 for row in ROWS)
+    assert len(ROWS) >= 340 and len(KINDS) >= 20
+    assert 0.55 <= positives / len(ROWS) <= 0.6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kind(kind):
+    wrong = [(row, grade(row["completion"], row["answer"])) for row in ROWS if row["kind"] == kind]
+    wrong = [(row, got) for row, got in wrong if got != row["expected"]]
+    assert not wrong, listing(wrong)
+
+
+def test_agreement_and_no_false_positive():
+    wrong = [(row, got) for row, got in zip(ROWS, verdicts(), strict=True) if got != row["expected"]]
+    paid = [(row, got) for row, got in wrong if got]
+    assert not paid, listing(paid)
+    assert len(wrong) <= 0.01 * len(ROWS), listing(wrong)
+
+
+def test_batch_equals_single_rows():
+    texts, golds = [row["completion"] for row in ROWS], [row["answer"] for row in ROWS]
+    chats = [[{"role": "assistant", "content": text}] for text in texts]
+    assert library().math_equivalence(prompts=texts, completions=texts, answer=golds) == verdicts()
+    backwards = library().math_equivalence(prompts=texts, completions=chats[::-1], answer=golds[::-1])
+    assert backwards[::-1] == verdicts()
+    assert library().math_equivalence(prompts=[], completions=[], answer=[]) == []
+
+
+def seconds(text, gold) -> float:
+    """Time of one verdict: the best of three where the first is over the limit, as the machine is shared."""
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        grade(text, gold)
+        best = min(best, time.perf_counter() - start)
+        if best < LIMIT:
+            break
+    return best
+
+
+def test_time_of_every_item():
+    library()
+    slow = [(seconds(row["completion"], row["answer"]), row["completion"][:80], row["answer"]) for row in ROWS]
+    slow = [entry for entry in slow if entry[0] >= LIMIT]
+    assert not slow
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["9^{9^{9^9}}", "100000!", "(" * 3000, "\\frac{" * 2000 + "1}", "9" * 100_000, "\\sqrt{" * 900 + "2" + "}" * 900],
+    ids=lambda gold: gold[:12],
+)
+def test_hostile_gold(gold):
+    assert grade("\\boxed{5}", gold) in (0, None)
+    assert seconds("\\boxed{5}", gold) < LIMIT
+    assert seconds(f"\\boxed{{{gold}}}", gold) < LIMIT
+
+
+def test_same_verdicts_from_threads():
+    library()
+    with ThreadPoolExecutor(4) as pool:
+        threaded = list(pool.map(lambda row: grade(row["completion"], row["answer"]), ROWS))
+    different = [(row, got) for row, got, own in zip(ROWS, threaded, verdicts(), strict=True) if got != own]
+    assert not different, listing(different)
+
+
+def test_same_verdicts_from_asyncio():
+    async def run():
+        jobs = [asyncio.to_thread(grade, row["completion"], row["answer"]) for row in ROWS]
+        return await asyncio.gather(*jobs)
+
+    library()
+    different = [(row, got) for row, got, own in zip(ROWS, asyncio.run(run()), verdicts(), strict=True) if got != own]
+    assert not different, listing(different)
+
+
+def test_time_in_a_thread():
+    """Where signals do not work, the limit holds as well."""
+    library()
+    hostile = [row for row in ROWS if row["kind"] == "hostile"]
+    with ThreadPoolExecutor(1) as pool:
+        times = list(pool.map(lambda row: seconds(row["completion"], row["answer"]), hostile))
+    assert max(times) < LIMIT
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_gsm8k(split):
+    file = GSM8K / f"gsm8k_{split}.jsonl"
+    if not file.exists():
+        pytest.skip(f"{file.name} is not in {GSM8K}")
+    answers = [json.loads(line)["answer"] for line in file.read_text(encoding="utf-8").split("\n") if line]
+    marked = [re.fullmatch(r"(.*)#### ([-\d,.]+)\s*", answer, re.DOTALL) for answer in answers]
+    numbers = [match[2] for match in marked]
+    changes = (lambda n: n + 1, lambda n: 10 * n if n else 7, lambda n: -n if n else 3, lambda n: n - 1)
+    others = [changes[i % 4](int(number.replace(",", ""))) for i, number in enumerate(numbers)]
+
+    def score(completions, golds):
+        return library().math_equivalence(prompts=completions, completions=completions, answer=golds)
+
+    assert score(answers, answers) == [1.0] * len(answers)
+    assert score(answers, numbers) == [1.0] * len(answers)
+    assert score([f"It is \\boxed{{{number}}}." for number in numbers], answers) == [1.0] * len(answers)
+    perturbed = [f"{match[1]}#### {other}" for match, other in zip(marked, others, strict=True)]
+    assert score(perturbed, answers) == [0.0] * len(answers)
+    assert score([f"It is \\boxed{{{other:,}}}." for other in others], numbers) == [0.0] * len(answers)
+    unfinished = [(match[1], gold) for match, gold in zip(marked, answers, strict=True) if "answer" not in match[1]]
+    assert score(*zip(*unfinished, strict=True)) == [0.0] * len(unfinished)  # a solution without its last line

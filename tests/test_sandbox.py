@@ -1,0 +1,803 @@
+"""scripts/sandbox.py under attack (sandbox_attacks.py), and what must still work in it."""
+
+import asyncio
+import ctypes
+import dataclasses
+import gzip
+import json
+import os
+import platform
+import random
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sandbox_attacks as attacks
+from conftest import ROOT, SCRIPTS, load_script
+
+HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
+ORDINARY_USER = 65533
+WALLS = ("landlock", "seccomp")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox confines programs on Linux only")
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    """scripts/sandbox.py as a module, with a server of its own that ends with the tests."""
+    module = load_script("sandbox")
+    yield module
+    module.DEFAULT.stop()
+
+
+# ------------------------------------------------------------------------------------------- the judge of the attacks
+
+VALUES = [73310_00000000000 * 10 + i for i in range(3)]
+PROBE = attacks.Attack("probe", "exit", "@DIR@|@PORT@|@UDP@|@TOKEN@|@DIGITS@", ("calls",))
+
+
+def stand_in(effect=None, passed=0, ends=True):
+    """A module like the sandbox whose run_code has an effect on the outside and returns a made-up verdict."""
+
+    def run_code(code, tests, **_):
+        ours = code == attacks.CORRECT
+        if effect and not ours:
+            effect(*code.split("|"))
+        good = len(tests) if ours and ends else passed
+        status = "ok" if good == len(tests) else "failed"
+        return types.SimpleNamespace(
+            **{"passed": good, "total": len(tests), "all_passed": good == len(tests), "status": status},
+            **{"fraction": good / len(tests), "detail": ""},
+        )
+
+    return types.SimpleNamespace(run_code=run_code, SandboxError=ArithmeticError)
+
+
+def connect(family, address):
+    with socket.socket(family) as sock:
+        sock.connect(address)
+
+
+def send(family, address):
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", address)
+
+
+def write(path, text="x"):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+HARMS = {
+    "a new file": (lambda d, *_: write(f"{d}/new"), "changed /new"),
+    "other content": (lambda d, *_: write(f"{d}/victim.txt", "kept me"), "changed /victim.txt"),
+    "other rights": (lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600), "changed /victim.txt"),
+    "other times": (lambda d, *_: os.utime(f"{d}/folder", (0, 0)), "changed /folder"),
+    "a deleted file": (lambda d, *_: os.unlink(f"{d}/folder/inner.txt"), "changed /folder/inner.txt"),
+    "a symlink": (lambda d, *_: os.symlink("x", f"{d}/link"), "changed /link"),
+    "a connection": (lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp))), "AF_INET SOCK_STREAM"),
+    "a datagram": (lambda d, t, udp, *_: send(socket.AF_INET, ("127.0.0.1", int(udp))), "AF_INET SOCK_DGRAM"),
+    "a unix connection": (lambda d, *_: connect(socket.AF_UNIX, f"{d}/stream.sock"), "AF_UNIX SOCK_STREAM"),
+    "a unix datagram": (lambda d, *_: send(socket.AF_UNIX, f"{d}/datagram.sock"), "AF_UNIX SOCK_DGRAM"),
+    "an abstract one": (lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}"), "AF_UNIX SOCK_STREAM"),
+    "an abstract datagram": (lambda d, t, u, token, _: send(socket.AF_UNIX, f"\0{token}d"), "AF_UNIX SOCK_DGRAM"),
+    "a dropping": (lambda d, t, u, token, _: write(f"/dev/shm/{token}"), "left /dev/shm/"),
+    "a process": (lambda *a: subprocess.Popen(["sleep", f"30.0{a[4]}"]), "still runs"),
+    "a named process": (lambda *a: subprocess.Popen(["bash", "-c", "sleep 30; :", a[3]]), "still runs"),
+    "a late verdict": (lambda *a: time.sleep(0.4), "late: 0.4"),
+    "a larger caller": (lambda *a: bytearray(b"x") * (64 << 20), "the caller grew by"),
+    "an exception": (lambda *a: [][0], "run_code raised IndexError"),
+}
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_judge_sees(name, monkeypatch):
+    monkeypatch.setattr(attacks, "LIMITS", {"timeout_s": 0.1, "total_timeout_s": 0.1, "memory_mb": 64})
+    monkeypatch.setattr(attacks, "LATE_S", 0.2 if name == "a late verdict" else 9)
+    monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 30 if name == "a larger caller" else 10_000)
+    if name == "a larger caller":  # the measure is the highest ever: stand above what other tests needed
+        attacks.resource = types.SimpleNamespace(RUSAGE_SELF=0, getrusage=peak_of_now)
+    try:
+        effect, expected = HARMS[name]
+        # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
+        probe = dataclasses.replace(PROBE, kind="process") if "process" in name else PROBE
+        problems = attacks.run_attack(stand_in(effect), None, probe, "calls", VALUES).problems
+    finally:
+        attacks.resource = __import__("resource")
+    beside = {"changed the folder", "changed /folder"}  # a folder's times change with what is in it
+    assert any(expected in problem for problem in problems), problems
+    assert all(expected in problem or problem in beside for problem in problems), problems
+
+
+def peak_of_now(_, seen=[]):  # noqa: B006
+    """What getrusage would tell of a process that stood at 1 MB before and grew by 64."""
+    seen.append(0)
+    return types.SimpleNamespace(ru_maxrss=1024 if len(seen) == 1 else 1024 * 65)
+
+
+def test_judge_sees_a_granted_test_and_a_broken_server():
+    granted = attacks.run_attack(stand_in(passed=1), None, PROBE, "calls", VALUES).problems
+    assert granted == ["passed 1 of 3", "all_passed False, fraction 0.3333333333333333, status failed"]
+    assert any(
+        "all_passed True" in p for p in attacks.run_attack(stand_in(passed=3), None, PROBE, "calls", VALUES).problems
+    )
+    broken = attacks.run_attack(stand_in(ends=False), None, PROBE, "calls", VALUES).problems
+    assert broken == ["the next correct program failed: failed "]
+    assert attacks.run_attack(stand_in(), None, PROBE, "calls", VALUES).problems == []
+
+
+def test_the_attacks_are_many_and_each_is_named_once():
+    names = [attack.name for attack in attacks.ATTACKS]
+    assert len(names) == len(set(names)) >= 400
+    assert {
+        "exit",
+        "forge",
+        "compare",
+        "patch",
+        "read",
+        "reach",
+        "write",
+        "process",
+        "bomb",
+        "network",
+        "signal",
+    } < set(attacks.KINDS)
+    assert all("@" not in suite for attack in attacks.ATTACKS for suite in attack.suites)
+
+
+TYPED = """
+a, b, c = VALUES
+answers = [[a, a], {'key': b}, c + 0.5, str(a), [{'x': [b]}], {a, b}, (a, b, c), str(c).encode(), {'k': (a, {b})}]
+def f(x):
+    return answers.pop(0)
+"""
+
+
+@pytest.mark.parametrize("suite", attacks.FORMS)
+def test_a_correct_program_passes_each_form_of_tests(sandbox, suite):
+    code = f"import math, operator\nVALUES = {VALUES}\ndef f(x):\n    return VALUES[x]\n"
+    if suite == "members":
+        code += "def f(x):\n    return [VALUES[x]]\n"
+    if suite == "typed":
+        code += TYPED
+    if suite.endswith("stdio"):
+        code += attacks.READ_AND_PRINT
+    verdict = sandbox.run_code(code, **attacks.tests_for(suite, VALUES))
+    assert verdict.all_passed and verdict.total >= 3 and verdict.trusted, verdict
+    wrong = sandbox.run_code(code.replace(str(VALUES[1]), "5"), **attacks.tests_for(suite, VALUES))
+    assert not wrong.all_passed and 0 < wrong.passed < wrong.total, wrong
+
+
+# a check beside the program, as naive executors do it; it runs in the sandbox like any program
+BESIDE = """
+ATTACK, TESTS = {attack!r}, {tests!r}
+def fooled(number):
+    space = dict(__name__="naive")
+    try:
+        exec(ATTACK, space)
+        exec(TESTS[number], space)
+    except BaseException:
+        return 0
+    return 1
+"""
+
+
+def test_the_lies_would_fool_a_check_beside_the_program(sandbox):
+    lies = [attack for attack in attacks.ATTACKS if attack.kind in ("compare", "patch")]
+    tests = [test for suite in ("asserts", "weak", "members") for test in attacks.tests_for(suite, VALUES)["tests"]]
+    jobs = []
+    for lie in lies:
+        code = BESIDE.format(attack=lie.code, tests=tests)
+        cases = [{"args": [i], "expected": 1} for i in range(len(tests))]
+        jobs.append({"code": code, "tests": cases, "entry_point": "fooled", "timeout_s": 1})
+    fooled = {lie.name for lie, verdict in zip(lies, sandbox.run_many(jobs), strict=True) if verdict.passed}
+    assert len(fooled) >= 30, sorted(fooled)
+    assert {"always_equal", "equal_integer", "magic_mock", "metaclass_equal", "equal_list", "mock_any"} <= fooled
+
+
+# ------------------------------------------------------------------------------------------- the attacks
+
+HALVES = {
+    "verdicts": ("exit", "forge", "compare", "patch", "stdio"),
+    "outside": ("read", "reach", "write", "process", "network", "signal"),
+    "bombs": ("bomb",),
+}
+
+
+def contained(result: dict, at_least: int) -> None:
+    """Assert that attacks were run and that none did harm."""
+    if "skipped" in result:
+        pytest.skip(result["skipped"])
+    bad = [f"{o['name']} ({o['suite']}): {o['problems']} {o['detail']}" for o in result["outcomes"] if o["problems"]]
+    assert result["problems"] == [] and bad == [], "\n".join([*result["problems"], *bad])
+    assert len(result["outcomes"]) == result["end"]["planned"] >= at_least
+
+
+def need(sandbox, *layers: str) -> None:
+    """Skip where the kernel lacks a layer."""
+    there = sandbox.sandbox_report()["layers"]
+    missing = [f"{name} ({there[name]})" for name in layers if not there[name].startswith("on")]
+    if missing:
+        pytest.skip(f"not in force here: {', '.join(missing)}")
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("user", ["root", "ordinary"])
+def test_no_attack_succeeds(sandbox, user, half):
+    need(sandbox, *WALLS)
+    if user == "root" and os.getuid():
+        pytest.skip("not root")
+    uid = ORDINARY_USER if user == "ordinary" and os.getuid() == 0 else None
+    # who runs it makes no difference to the forms of tests: all of them once, as root where there is root
+    forms = ("calls", "typed", "stdio", "reached") if uid else attacks.SUITES
+    result = attacks.supervise(["--kind", *HALVES[half], "--suite", *forms], uid)
+    chosen = [attack for attack in attacks.ATTACKS if attack.kind in HALVES[half]]
+    assert all(set(attack.suites) & set(forms) for attack in chosen)
+    foreign = [attack for attack in chosen if "syscall(" in attack.code and platform.machine() != "x86_64"]
+    contained(result, sum(len(set(attack.suites) & set(forms)) for attack in chosen if attack not in foreign))
+    assert (result["end"]["uid"] == 0) == (user == "root")
+    assert all(result["end"]["layers"][layer].startswith("on") for layer in WALLS)
+
+
+@pytest.mark.parametrize("missing", ["user", "landlock", "seccomp", "mount network pid ipc"])
+def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
+    need(sandbox, *WALLS, *missing.split())
+    # calls that reach no file, network or process of others are closed by seccomp alone
+    kinds = ["read", "write", "process", "network", "signal"] + ["reach"] * (missing != "seccomp")
+    result = attacks.supervise(
+        ["--gentle", "--kind", *kinds, "--suite", "calls", "reached", "--disable", *missing.split()]
+    )
+    contained(result, 100)
+    assert all(result["end"]["layers"][layer] == "off: disabled by the caller" for layer in missing.split())
+
+
+# ------------------------------------------------------------------------------------------- correct programs
+
+
+def calls(code, *cases, name="f", **more):
+    """A control of calls: cases are (args, expected)."""
+    return {"code": textwrap.dedent(code), "tests": list(cases), "entry_point": name, **more}
+
+
+def script(code, *cases, **more):
+    """A control of the form of a script: cases are (input, output)."""
+    return {"code": textwrap.dedent(code), "tests": [{"input": a, "output": b} for a, b in cases], **more}
+
+
+CONTROLS = {
+    "recursion 900 deep": calls("def f(n):\n    return 0 if n == 0 else 1 + f(n - 1)", ([900], 900)),
+    "recursion 5000 deep": calls(
+        "import sys\nsys.setrecursionlimit(10000)\ndef f(n):\n    return 0 if n == 0 else 1 + f(n - 1)", ([5000], 5000)
+    ),
+    "large integers": calls("def f(n):\n    return 3 ** n", ([5], 243), ([1000], 3**1000), ([9000], 3**9000)),
+    "floats": calls("def f(x):\n    return x / 3", ([1], 1 / 3), ([1.0], 0.3333333), ([-2e300], -2e300 / 3)),
+    "infinities": calls("def f(x):\n    return float(x)", (["inf"], float("inf")), (["-inf"], float("-inf"))),
+    "tuples": calls("def f(x):\n    return (x, (x,), ())", ([1], (1, (1,), ()))),
+    "sets": calls("def f(x):\n    return set(x)", ([[1, 2, 2]], {1, 2}), ([[]], set())),
+    "frozen sets in sets": calls("def f(x):\n    return {frozenset(x)}", ([[1, 2]], {frozenset({2, 1})})),
+    "dictionaries": calls("def f(x):\n    return {x: [x], (x, 1): None}", ([7], {7: [7], (7, 1): None})),
+    "none and truth": calls("def f(x):\n    return [None, True, False][x]", ([0], None), ([1], True), ([2], False)),
+    "bytes": calls("def f(x):\n    return x[::-1]", ([b"\x00\xffab"], b"ba\xff\x00")),
+    "complex numbers": calls("def f(x):\n    return x * x", ([1 + 2j], -3 + 4j)),
+    "nested results": calls("def f(x):\n    return {'a': [{'b': (x, {x})}]}", ([3], {"a": [{"b": (3, {3})}]})),
+    "results like messages": calls(
+        "def f(x):\n    return x",
+        ([{"t": "int", "v": "ff"}], {"t": "int", "v": "ff"}),
+        ([{"nonce": "", "error": [], "value": 1}], {"nonce": "", "error": [], "value": 1}),
+    ),
+    "text of all kinds": calls("def f(x):\n    return x + '漢\U0001f600\\n\\0'", (["é"], "é漢\U0001f600\n\0")),
+    "long text": calls("def f(n):\n    return 'ab' * n", ([200_000], "ab" * 200_000)),
+    "many arguments": calls("def f(*a, **k):\n    return len(a)", (list(range(500)), 500)),
+    "named arguments": {
+        "code": "def f(a, *, b=1, **more):\n    return [a, b, more]",
+        "tests": [{"args": [1], "kwargs": {"b": 2, "c": 3}, "expected": [1, 2, {"c": 3}], "function": "f"}],
+    },
+    "generators consumed": calls("def f(n):\n    return list(x * x for x in range(n) if x % 2)", ([6], [1, 9, 25])),
+    "generators asserted": {
+        "code": "def f(n):\n    for i in range(n):\n        yield i\n",
+        "tests": ["assert list(f(3)) == [0, 1, 2]", "assert sum(f(4)) == 6", "assert [x for x in f(2)] == [0, 1]"],
+    },
+    "class with methods": {
+        "code": "class Stack:\n    def __init__(self):\n        self.items = []\n    def push(self, x):\n"
+        "        self.items.append(x)\n    def pop(self):\n        return self.items.pop()\n",
+        "tests": ["s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2\nassert s.pop() == 1\nassert s.items == []"],
+    },
+    "class Solution": calls(
+        "class Solution:\n    def add(self, a, b):\n        return a + b", ([1, 2], 3), (["a", "b"], "ab"), name="add"
+    ),
+    "dataclasses": calls(
+        "from dataclasses import dataclass, asdict\n@dataclass\nclass P:\n    x: int\n    y: int = 2\n"
+        "def f(x):\n    return asdict(P(x))",
+        ([1], {"x": 1, "y": 2}),
+    ),
+    "counter": calls("from collections import Counter\ndef f(x):\n    return Counter(x)", (["aab"], {"a": 2, "b": 1})),
+    "default dictionary": calls(
+        "from collections import defaultdict\ndef f(x):\n    d = defaultdict(list)\n    d[x].append(1)\n    return d",
+        (["k"], {"k": [1]}),
+    ),
+    "ordered dictionary and deque": calls(
+        "from collections import OrderedDict, deque\ndef f(x):\n    return [OrderedDict(a=x), list(deque([x], 3))]",
+        ([1], [{"a": 1}, [1]]),
+    ),
+    "named tuples": calls(
+        "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(x):\n    return P(x, [x])",
+        ([1], (1, [1])),
+    ),
+    "threads joined": calls(
+        """
+        import threading
+        def f(n):
+            out = []
+            threads = [threading.Thread(target=out.append, args=(i,)) for i in range(n)]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
+            return sorted(out)
+        """,
+        ([8], list(range(8))),
+    ),
+    "thread pool": calls(
+        "from concurrent.futures import ThreadPoolExecutor\ndef f(n):\n    with ThreadPoolExecutor(4) as pool:\n"
+        "        return list(pool.map(abs, range(-n, 0)))",
+        ([4], [4, 3, 2, 1]),
+    ),
+    "asyncio": calls(
+        "import asyncio\nasync def g(x):\n    await asyncio.sleep(0.001)\n    return x\n"
+        "async def h(n):\n    return await asyncio.gather(*map(g, range(n)))\n"
+        "def f(n):\n    return asyncio.run(h(n))",
+        ([3], [0, 1, 2]),
+    ),
+    "temporary files": calls(
+        """
+        import os, tempfile
+        def f(text):
+            with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as file:
+                path = os.path.join(folder, 'x')
+                open(path, 'w').write(text)
+                file.write(b'1')
+                return open(path).read()
+        """,
+        (["ü"], "ü"),
+    ),
+    "own files": calls(
+        """
+        import os, pathlib, shutil
+        def f(text):
+            os.makedirs('a/b', exist_ok=True)
+            pathlib.Path('a/b/c').write_text(text)
+            shutil.copy('a/b/c', 'd')
+            os.rename('d', 'e')
+            shutil.rmtree('a')
+            return [open('e').read(), os.listdir('.')]
+        """,
+        (["x"], ["x", ["e"]]),
+    ),
+    "seeded chance": calls(
+        "import random\ndef f(s):\n    random.seed(s)\n    return [random.randint(1, 99) for _ in range(5)]",
+        ([3], [random.Random(3).randint(1, 99)] + [None] * 4),
+    ),
+    "iteration tools": calls(
+        "import itertools, functools, operator\ndef f(x):\n    return [list(itertools.accumulate(x)), functools.reduce("
+        "operator.mul, x), list(map(list, itertools.combinations(x, 2)))]",
+        ([[1, 2, 3]], [[1, 3, 6], 6, [[1, 2], [1, 3], [2, 3]]]),
+    ),
+    "heap and bisection": calls(
+        """
+        import bisect, heapq
+        def f(x):
+            heapq.heapify(x)
+            return [heapq.heappop(x), bisect.bisect([1, 3, 5], 3)]
+        """,
+        ([[3, 1, 2]], [1, 2]),
+    ),
+    "expressions": calls("import re\ndef f(s):\n    return re.findall(r'\\d+', s)", (["a1b22"], ["1", "22"])),
+    "json and dates": calls(
+        "import json, datetime\ndef f(s):\n    d = datetime.date.fromisoformat(json.loads(s))\n"
+        "    return str(d + datetime.timedelta(days=1))",
+        (['"2024-02-28"'], "2024-02-29"),
+    ),
+    "exact arithmetic": calls(
+        """
+        import statistics
+        from decimal import Decimal
+        from fractions import Fraction
+        def f(a, b):
+            return [str(Decimal(a) + Decimal(b)), str(Fraction(1, 3) + 1), statistics.median([3, 1, 2])]
+        """,
+        (["0.1", "0.2"], ["0.3", "4/3", 2]),
+    ),
+    "printing in functions": calls("def f(x):\n    print('debug', x)\n    return x", ([1], 1), ([2], 2)),
+    "type hints": calls(
+        """
+        import typing as t
+        from typing import List, Optional
+        def f(x: List[int], y: Optional[int] = None) -> list[int]:
+            z: dict[str, t.Any] = {}
+            return x
+        """,
+        ([[1]], [1]),
+    ),
+    "match": calls(
+        "def f(x):\n    match x:\n        case [a, *rest]:\n            return len(rest)\n        case {'k': v}:\n"
+        "            return v\n        case _:\n            return 'other'",
+        ([[1, 2, 3]], 2),
+        ([{"k": 5}], 5),
+        ([0], "other"),
+    ),
+    "global state": calls("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ([], 1), ([], 2), ([], 3)),
+    "arguments copied": calls(
+        "import copy\ndef f(x):\n    y = copy.deepcopy(x)\n    y.append(4)\n    return [x, y]", ([[1]], [[1], [1, 4]])
+    ),
+    "arguments changed": {
+        "code": "def f(x):\n    x.sort()\n    x.append(9)\n",
+        "tests": "def check(candidate):\n    x = [2, 1]\n    assert candidate(x) is None\n    assert x == [1, 2, 9]\n",
+        "entry_point": "f",
+    },
+    "expected exceptions": {
+        "code": "def f(x):\n    if x < 0:\n        raise ValueError('negative')\n    return x",
+        "tests": "def check(candidate):\n    try:\n        candidate(-1)\n        assert False, 'no exception'\n"
+        "    except ValueError as error:\n        assert 'negative' in str(error)\n    assert candidate(1) == 1\n",
+        "entry_point": "f",
+    },
+    "expected key errors": {
+        "code": "class Missing(KeyError):\n    pass\ndef f(x):\n    raise Missing(x)",
+        "tests": "def check(candidate):\n    try:\n        candidate('k')\n    except KeyError:\n        assert True\n"
+        "    else:\n        assert False\n",
+        "entry_point": "f",
+    },
+    "helpers from setup": {
+        "code": "def f(x):\n    return x + 1e-9",
+        "setup": "import math\ndef close(a, b):\n    return math.isclose(a, b, abs_tol=1e-6)\n",
+        "tests": ["assert close(f(1), 1)", "assert close(f(2.5), 2.5)"],
+    },
+    "unittest": {
+        "code": "def f(x):\n    return x * 2",
+        "tests": "import unittest\nclass T(unittest.TestCase):\n"
+        "    def test_a(self):\n        self.assertEqual(f(2), 4)\n"
+        "    def test_b(self):\n        self.assertAlmostEqual(f(0.1), 0.2)\n",
+    },
+    "input": script("a, b = map(int, input().split())\nprint(a + b)", ("1 2\n", "3\n"), ("-5 5\n", "0\n")),
+    "bytes of stdin": script(
+        "import sys\ndata = sys.stdin.buffer.read().split()\nprint(sum(map(int, data[1:])))", ("3\n1 2 3\n", "6")
+    ),
+    "lines of stdin": script(
+        "import sys\nfor line in sys.stdin:\n    print(line.strip()[::-1])", ("ab\ncd", "ba\ndc\n")
+    ),
+    "descriptor of stdin": script("import os\nprint(len(os.read(0, 99)), len(open(0).read()))", ("abc", "3 0")),
+    "exit at the end": script("import sys\nprint('done')\nsys.exit(0)", ("", "done")),
+    "exit in the middle": script("print(1)\nexit()\nprint(2)", ("", "1\n")),
+    "main guard": script(
+        "def main():\n    print(int(input()) ** 2)\nif __name__ == '__main__':\n    main()", ("12", "144")
+    ),
+    "no newline at the end": script("import sys\nsys.stdout.write('x')", ("", "x\n")),
+    "spaces at the ends": script("print('a b ')\nprint('c')\nprint()", ("", "a b\nc")),
+    "characters printed": script("print('é漢\U0001f600', input())", ("ß", "é漢\U0001f600 ß")),
+    "decimals printed": script("print(f'{1 / 3:.6f}')", ("", "0.333333")),
+    "bytes printed": script("import sys\nsys.stdout.buffer.write(b'ok\\n')\nsys.stdout.flush()", ("", "ok")),
+    "errors printed": script("import sys\nprint('noise', file=sys.stderr)\nprint('x')", ("", "x")),
+    "at exit": script("import atexit\natexit.register(print, 'bye')\nprint('hi')", ("", "hi\nbye\n")),
+    "threads in scripts": script(
+        "import threading, time\ndef g():\n    time.sleep(0.02)\n    print('late')\nthreading.Thread(target=g).start()",
+        ("", "late"),
+    ),
+    "large input": script("print(sum(map(int, open(0))))", ("1\n" * 200_000, "200000")),
+    "much output": script("for i in range(50000):\n    print(i)", ("", "".join(f"{i}\n" for i in range(50000)))),
+    "many megabytes": calls("def f(n):\n    return len(bytearray(n))", ([200 << 20], 200 << 20)),
+    "APPS with a function": {
+        "code": "def f(a, b):\n    return a * b",
+        "tests": {"inputs": [[2, 3], ["a", 3]], "outputs": [6, "aaa"], "fn_name": "f"},
+    },
+    "APPS with stdin": {
+        "code": "print(int(input()) + 1)",
+        "tests": {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]},
+    },
+}
+CONTROLS["seeded chance"]["tests"][0] = ([3], (lambda r: [r.randint(1, 99) for _ in range(5)])(random.Random(3)))
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_correct_program_passes(sandbox, name):
+    verdict = sandbox.run_code(timeout_s=10, **CONTROLS[name])
+    assert verdict.all_passed and verdict.fraction == 1 and verdict.status == "ok" and verdict.trusted, verdict
+    tests = CONTROLS[name]["tests"]
+    assert verdict.total >= (len(tests) if isinstance(tests, list) else 1)
+
+
+def test_numpy_works(sandbox):
+    pytest.importorskip("numpy")
+    code = "import numpy as np\ndef f(x):\n    return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]"
+    verdict = sandbox.run_code(code, [([[1, 2]], [2, 4, 0.5, 3])], entry_point="f", timeout_s=30, memory_mb=2048)
+    assert verdict.all_passed, verdict
+
+
+NEARLY = {
+    "one for true": ("def f():\n    return 1", True),
+    "true for one": ("def f():\n    return True", 1),
+    "text for a number": ("def f():\n    return '1'", 1),
+    "a longer list": ("def f():\n    return [1, 2, 3]", [1, 2]),
+    "a list for a set": ("def f():\n    return [1, 2]", {1, 2}),
+    "a missing key": ("def f():\n    return {'a': 1}", {"a": 1, "b": None}),
+    "another order": ("def f():\n    return [2, 1]", [1, 2]),
+    "none for zero": ("def f():\n    return None", 0),
+    "none for empty": ("def f():\n    return None", []),
+    "a float off by a thousandth": ("def f():\n    return 1.001", 1.0),
+    "an integer off by one": ("def f():\n    return 10**15 + 1", 10**15),
+    "bytes for text": ("def f():\n    return b'a'", "a"),
+}
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_a_nearly_right_answer_fails(sandbox, name):
+    code, expected = NEARLY[name]
+    verdict = sandbox.run_code(code, [{"args": [], "expected": expected}], entry_point="f")
+    assert (verdict.passed, verdict.total, verdict.status, verdict.all_passed) == (0, 1, "failed", False)
+
+
+NEARLY_PRINTED = [("1 2", "12"), ("a\nb", "a b"), ("", "0"), ("0\n0", "0"), ("1.1", "1.0"), ("yes", "YES")]
+
+
+@pytest.mark.parametrize("printed, expected", NEARLY_PRINTED)
+def test_a_nearly_right_output_fails(sandbox, printed, expected):
+    verdict = sandbox.run_code(f"print({printed!r})", [{"input": "", "output": expected}])
+    assert (verdict.passed, verdict.total, verdict.all_passed) == (0, 1, False)
+
+
+STATUSES = {
+    "failed": ("def f(x):\n    return 0", {}),
+    "syntax_error": ("def f(x:\n    return 0", {}),
+    "timeout": ("def f(x):\n    while True: pass", {"timeout_s": 0.3}),
+    "memory": ("def f(x):\n    return len(bytearray(1 << 30))", {"memory_mb": 128}),
+    "error": ("import os\ndef f(x):\n    os._exit(0)", {}),
+    "output_limit": ("def f(x):\n    return 'x' * (64 << 20)", {"timeout_s": 10}),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_the_status_says_why(sandbox, status):
+    code, limits = STATUSES[status]
+    verdict = sandbox.run_code(code, [([1], 1)], entry_point="f", **limits)
+    assert (verdict.status, verdict.passed, verdict.total, verdict.all_passed) == (status, 0, 1, False), verdict
+    assert verdict.detail and 0 < verdict.wall_s < 12
+
+
+def test_some_tests_of_many(sandbox):
+    verdict = sandbox.run_code("def f(x):\n    return max(x, 3)", [([i], i) for i in range(6)], entry_point="f")
+    assert (verdict.passed, verdict.total, verdict.fraction, verdict.all_passed) == (3, 6, 0.5, False)
+    assert [result["passed"] for result in verdict.results] == [False] * 3 + [True] * 3
+
+
+# ------------------------------------------------------------------------------------------- no tests
+
+NO_TESTS = {
+    "empty list": [],
+    "empty text": "",
+    "white space": " \n\t\n",
+    "empty dictionary of tests": {"inputs": [], "outputs": []},
+    "a comment": "# assert f(1) == 1",
+    "pass": "pass",
+    "check that asserts nothing": "def check(candidate):\n    candidate(1)\n",
+    "check that does nothing": "def check(candidate):\n    pass\n",
+    "functions never called": "def helper():\n    assert True\n",
+    "an empty loop": "for x in []:\n    assert f(x)\n",
+    "list of empty texts": ["", " "],
+    "a doc string": '"""assert f(1) == 1"""',
+}
+
+
+@pytest.mark.parametrize("name", NO_TESTS)
+def test_no_tests_never_pass(sandbox, name):
+    try:
+        verdict = sandbox.run_code("def f(x):\n    return x", NO_TESTS[name], entry_point="f")
+    except sandbox.BadTests:
+        return
+    assert not verdict.all_passed and verdict.passed == 0 and verdict.fraction == 0 and verdict.status != "ok", verdict
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        None,
+        5,
+        [1],
+        [None],
+        {"inputs": [1], "outputs": []},
+        ["assert f(1) =="],
+        [{"args": [1]}],
+        [([1], 1, 2)],
+        [object()],
+    ],
+)
+def test_tests_of_no_known_form_are_the_callers_error(sandbox, tests):
+    with pytest.raises(sandbox.BadTests):
+        sandbox.run_code("def f(x):\n    return x", tests, entry_point="f")
+
+
+def test_calls_without_a_function_to_call_are_the_callers_error(sandbox):
+    with pytest.raises(sandbox.BadTests):
+        sandbox.run_code("def f(x):\n    return x", [([1], 1)])
+
+
+@pytest.mark.parametrize("code", ["", "   \n", None, "# nothing", "\0", "\ud800", "x" * 5_000_000])
+def test_no_program_never_passes(sandbox, code):
+    verdict = sandbox.run_code(code, [([1], 1)], entry_point="f")
+    assert not verdict.all_passed and verdict.passed == 0 and verdict.total == 1 and verdict.status != "ok"
+
+
+# ------------------------------------------------------------------------------------------- HumanEval
+
+
+@pytest.fixture(scope="module")
+def humaneval():
+    if not HUMANEVAL.exists():
+        pytest.skip(f"{HUMANEVAL.name} is not here")
+    with gzip.open(HUMANEVAL, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def humaneval_jobs(rows, body):
+    """Jobs for run_many; the program is the prompt with a body."""
+    return [
+        {
+            **{"code": row["prompt"] + body(row), "tests": row["test"], "entry_point": row["entry_point"]},
+            **{"setup": row["prompt"] + "    pass\n", "timeout_s": 20},
+        }
+        for row in rows
+    ]
+
+
+def test_humaneval_solutions_pass(sandbox, humaneval):
+    assert len(humaneval) == 164
+    verdicts = sandbox.run_many(humaneval_jobs(humaneval, lambda row: row["canonical_solution"]))
+    wrong = {row["task_id"]: v.detail for row, v in zip(humaneval, verdicts, strict=True) if not v.all_passed}
+    assert wrong == {} and all(v.trusted for v in verdicts)
+
+
+def test_humaneval_without_solutions_fails(sandbox, humaneval):
+    verdicts = sandbox.run_many(humaneval_jobs(humaneval, lambda row: "    return None\n"))
+    passed = {row["task_id"] for row, v in zip(humaneval, verdicts, strict=True) if v.all_passed or v.status == "ok"}
+    assert passed == set()
+
+
+# ------------------------------------------------------------------------------------------- many at once
+
+
+def numbered(n: int) -> dict:
+    """A job whose verdict tells it from others: n % 4 of its 4 tests pass."""
+    return {
+        "code": f"def f(x):\n    return {n} if x < {n % 4} else None",
+        "tests": [([i], n) for i in range(4)],
+        "entry_point": "f",
+    }
+
+
+def test_four_threads_get_their_own_verdicts(sandbox):
+    with ThreadPoolExecutor(4) as pool:
+        batches = [range(start, start + 25) for start in range(0, 100, 25)]
+        found = list(pool.map(lambda batch: sandbox.run_many([numbered(n) for n in batch], workers=2), batches))
+    assert [[verdict.passed for verdict in batch] for batch in found] == [[n % 4 for n in batch] for batch in batches]
+
+
+def test_asynchronous_code_may_use_it(sandbox):
+    async def grade():
+        jobs = (asyncio.to_thread(sandbox.run_code, **numbered(n)) for n in range(12))
+        return await asyncio.gather(*jobs)
+
+    assert [verdict.passed for verdict in asyncio.run(grade())] == [n % 4 for n in range(12)]
+
+
+def test_order_and_empty_batch_of_run_many(sandbox):
+    assert sandbox.run_many([]) == []
+    slow = {
+        "code": "import time\ndef f(x):\n    time.sleep(0.3)\n    return x",
+        "tests": [([1], 1)],
+        "entry_point": "f",
+    }
+    verdicts = sandbox.run_many([slow, numbered(3), slow, numbered(2)], workers=4)
+    assert [verdict.passed for verdict in verdicts] == [1, 3, 1, 2]
+
+
+def test_a_killed_server_is_replaced(sandbox):
+    box = sandbox.Sandbox()
+    assert sandbox.run_code(**numbered(3), sandbox=box).passed == 3
+    box.server.kill()
+    box.server.wait()
+    verdicts = []
+    for _ in range(2):  # the run that meets the dead server may be refused, the next may not
+        try:
+            verdicts.append(sandbox.run_code(**numbered(3), sandbox=box).passed)
+        except sandbox.SandboxError:
+            verdicts.append(None)
+    box.stop()
+    assert verdicts[-1] == 3 and 0 not in verdicts
+
+
+USE_AND_END = """
+import importlib.util, os, signal, sys, threading
+spec = importlib.util.spec_from_file_location("sandbox", sys.argv[1])
+sys.modules["sandbox"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+job = {"code": "def f(x):\\n    open('file', 'w').write('x')\\n    return x", "tests": [([1], 1)], "entry_point": "f"}
+print([verdict.all_passed for verdict in module.run_many([job] * 6)], flush=True)
+if sys.argv[2] == "killed":
+    busy = {**job, "code": "def f(x):\\n    while True: pass"}
+    threading.Thread(target=module.run_code, kwargs=busy, daemon=True).start()
+    threading.Event().wait(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("end", ["returned", "killed"])
+def test_nothing_remains(tmp_path, end):
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become visible as descendants
+    before = set(attacks.descendants(os.getpid()))
+    command = [sys.executable, "-c", USE_AND_END, str(SCRIPTS / "sandbox.py"), end]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, timeout=60
+    )
+    assert done.stdout == f"{[True] * 6}\n" and "Traceback" not in done.stderr
+    assert done.returncode == (0 if end == "returned" else -9)
+    for _ in range(40):
+        left = {name for pid, name in attacks.descendants(os.getpid()).items() if pid not in before}
+        if not left:
+            break
+        time.sleep(0.05)
+    assert left == set()
+    if end == "returned":  # who is killed cannot tidy up
+        assert list(tmp_path.iterdir()) == []
+
+
+LEAVE = """
+import builtins, os, sys
+builtins.kept = sys.kept = 1
+os.environ['KEPT'] = '1'
+open('kept', 'w').close()
+def f(x):
+    return x
+"""
+LOOK = """
+import builtins, os, sys
+def f(x):
+    return [hasattr(builtins, 'kept'), hasattr(sys, 'kept'), 'KEPT' in os.environ, os.path.exists('kept')]
+"""
+
+
+def test_nothing_of_a_program_remains_in_the_next(sandbox):
+    assert sandbox.run_code(LEAVE, [([1], 1)], entry_point="f").all_passed
+    assert sandbox.run_code(LOOK, [([1], [False] * 4)], entry_point="f").all_passed
+
+
+def test_layers_can_be_left_out_by_name_only(sandbox):
+    with pytest.raises(ValueError, match="no_such_layer"):
+        sandbox.Sandbox(disable=["no_such_layer"])
+
+
+def test_strict_runs_here_and_refuses_where_files_or_network_are_open(sandbox):
+    need(sandbox, *WALLS)
+    assert sandbox.run_code(**numbered(3), strict=True).passed == 3
+    open_box = sandbox.Sandbox()
+    open_box.ready()
+    open_box.report = {**open_box.report, "proof": {**open_box.report["proof"], "network": True}}
+    with pytest.raises(sandbox.SandboxError):
+        sandbox.run_code(**numbered(3), strict=True, sandbox=open_box)
+    open_box.stop()
+
+
+def test_threads_start_one_server(sandbox):
+    box, servers = sandbox.Sandbox(), set()
+
+    def use():
+        sandbox.run_code(**numbered(1), sandbox=box)
+        servers.add(box.server.pid)
+
+    threads = [threading.Thread(target=use) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    box.stop()
+    assert len(servers) == 1
