@@ -924,7 +924,7 @@ def f(x=None):
 ## random_guess
 import random
 def f(x=None):
-    return int("73310" + "".join(random.choice("0123456789") for _ in range(11)) + str(x))
+    return int("".join(random.choice("0123456789") for _ in range(16)) + str(x))
 """
 
 PATCHES = r"""
