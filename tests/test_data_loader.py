@@ -1,0 +1,1536 @@
+"""scripts/data_loader.py: every reader, format, bad row, target and loader, held to expectations written by hand."""
+
+import ast
+import codecs
+import contextlib
+import gzip
+import itertools
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import tracemalloc
+import types
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from conftest import ROOT, TINY_LM, load_script, run_script, script_command, script_env
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+FILES = ROOT / "tests" / "data" / "loader"
+SHARED = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="module")
+def loader():
+    """scripts/data_loader.py as a module."""
+    return load_script("data_loader")
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """The tokenizer of the embedded model: its template writes <|role|>content<|end|>."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TINY_LM)
+
+
+def user(text) -> dict:
+    """A user's message."""
+    return {"role": "user", "content": text}
+
+
+def assistant(text) -> dict:
+    """An assistant's message."""
+    return {"role": "assistant", "content": text}
+
+
+def system(text) -> dict:
+    """A system message."""
+    return {"role": "system", "content": text}
+
+
+def write_jsonl(path: Path, rows: list) -> Path:
+    """Write rows as JSON lines and return the path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read_jsonl(path: Path) -> list:
+    """The rows of a JSONL file, read without the code under test."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
+
+
+def add_up(counts: dict) -> bool:
+    """Whether every row read is accounted for."""
+    return counts["read"] == counts["kept"] + counts["rejected"] + counts["deduplicated"]
+
+
+# ------------------------------------------------------------------------------------------------ good files
+
+COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
+ABSENT = object()
+CALL = {
+    **{"id": "c1", "type": "function"},
+    "function": {"name": "weather", "arguments": '{"city": "Oslo"}'},
+}
+SOLUTION = "1000+3=<<1000+3=1003>>1,003\n#### 1,003"
+TWICE = 'def twice(x):\n    """Return 2x."""\n'
+APPS_CASES = {"inputs": ["1\n", "4\n"], "outputs": ["2\n", "8\n"]}
+
+# file: kind detected, rows, what the first normalised row holds (ABSENT: a key it must not hold)
+GOOD = {
+    "prompts.jsonl": ("prompts", 2, {"prompt": [user("Say hi.")], "answer": ABSENT}),
+    "prompts_messages.jsonl": (
+        *("prompts", 2),
+        {"prompt": [system("Be brief."), user("Why is the sky blue?")], "level": 3},
+    ),
+    "openai.jsonl": (
+        *("conversations", 2),
+        {
+            "prompt": [system("Be kind."), user("Hi"), assistant("Hello!"), user("Bye")],
+            "completion": [assistant("See you.")],
+            "messages": ABSENT,
+        },
+    ),
+    "openai_ends_with_user.jsonl": (
+        *("conversations", 1),
+        {"prompt": [user("Hi"), assistant("Hello!"), user("Tell a joke.")], "completion": ABSENT},
+    ),
+    "sharegpt.jsonl": (
+        *("conversations", 2),
+        {"prompt": [system("Be kind."), user("Hi")], "completion": [assistant("Hello!")], "id": "sg-1"},
+    ),
+    "sharegpt.json": ("conversations", 2, {"prompt": [system("Be kind."), user("Hi")], "id": "sg-1"}),
+    "alpaca.json": ("prompt_response", 2, {"prompt": [user("Translate to French.\n\ncat")], "completion": "chat"}),
+    "alpaca.jsonl": ("prompt_response", 2, {"prompt": [user("Name a prime.")], "completion": "7"}),
+    "prompt_completion.jsonl": (
+        *("prompt_response", 2),
+        {"prompt": [user("The capital of France is")], "completion": " Paris."},
+    ),
+    "prompt_response.jsonl": (
+        *("prompt_response", 1),
+        {"prompt": [user("Capital of Peru?")], "completion": "Lima", "response": ABSENT},
+    ),
+    "prompt_completion_messages.jsonl": (
+        *("prompt_response", 1),
+        {"prompt": [user("Capital of France?")], "completion": [assistant("Paris.")]},
+    ),
+    "preferences.jsonl": (
+        *("preferences", 2),
+        {"prompt": [user("Capital of France?")], "chosen": "Paris.", "rejected": "Rome."},
+    ),
+    "preferences_messages.jsonl": (
+        *("preferences", 1),
+        {"prompt": [user("2+2?")], "chosen": [assistant("4")], "rejected": [assistant("5")]},
+    ),
+    "preferences_implicit.jsonl": (
+        *("preferences", 1),
+        {"prompt": [user("2+2?")], "chosen": [assistant("4")], "rejected": [assistant("5")], "score_chosen": 8.5},
+    ),
+    "gsm8k.jsonl": (
+        *("math", 3),
+        {"prompt": [user("Ann has 1000 pens and buys 3. How many?")], "answer": "1003", "solution": SOLUTION},
+    ),
+    "math.jsonl": (
+        *("math", 2),
+        {"prompt": [user("Simplify $1/\\sqrt{2}$.")], "answer": "\\frac{1}{\\sqrt{2}}", "level": "Level 3"},
+    ),
+    "question_answer.jsonl": ("math", 2, {"prompt": [user("6*7?")], "answer": "42"}),
+    "humaneval.jsonl": (
+        *("code", 1),
+        {
+            "prompt": [user(TWICE)],
+            "tests": "def check(candidate):\n    assert candidate(2) == 4\n",
+            **{"entry_point": "twice", "id": "HumanEval/900", "canonical_solution": "    return 2 * x\n"},
+        },
+    ),
+    "mbpp.jsonl": (
+        *("code", 1),
+        {"tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"], "setup": "import math"},
+    ),
+    "mbpp_sanitized.json": ("code", 1, {"tests": ["assert add(1, 2) == 3"], "setup": "import math\nimport re"}),
+    "apps.jsonl": (
+        *("code", 1),
+        {"prompt": [user("Read n, print 2n.")], "tests": APPS_CASES, "difficulty": "interview"},
+    ),
+    "apps_function.jsonl": ("code", 1, {"tests": {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}}),
+    "lines.txt": ("prompts", 3, {"prompt": [user("First prompt")]}),
+    "comma.csv": (
+        *(None, 2),
+        {"prompt": [user('two\nlines, and "quotes"')], "answer": "NA", "note": "2024-01-01"},
+    ),
+    "crlf.csv": (None, 2, {"prompt": [user("six times seven")], "answer": "42"}),
+    "tabs.tsv": (None, 2, {"prompt": [user("six, times seven")], "answer": "42"}),
+    "bom.csv": (None, 1, {"prompt": [user("six times seven")], "answer": "42"}),
+    "bom.jsonl": ("prompts", 1, {"prompt": COLOUR}),
+    "crlf.jsonl": ("prompts", 2, {"prompt": COLOUR}),
+    "line_separators.jsonl": ("prompts", 2, {"prompt": [user("a\u2028b\u2029c\x85d")]}),
+    "blank_lines.jsonl": ("prompts", 2, {"prompt": COLOUR}),
+    "no_last_newline.jsonl": ("prompts", 2, {"prompt": COLOUR}),
+    "one_list.json": ("prompts", 2, {"prompt": COLOUR}),
+    "lines.json": ("prompts", 2, {"prompt": COLOUR}),
+    "pretty_objects.json": ("prompts", 2, {"prompt": COLOUR}),
+    "array_one_line.json": ("prompts", 2, {"prompt": COLOUR}),
+    "one_object.json": ("prompts", 1, {"prompt": COLOUR}),
+    "extra_columns.jsonl": (
+        *("prompts", 1),
+        {
+            "meta": {"tags": ["a", None, 1.5], "deep": {"x": []}},
+            **{"n": 9007199254740993, "small": 1e-05, "flag": True, "answer_type": "text"},
+        },
+    ),
+    "ours.jsonl": (None, 1, {"prompt": [user("6*7?")], "answer": "42", "source": "mine", "id": "q1"}),
+    "verl.jsonl": (
+        *(None, 1),
+        {"prompt": [user("6*7?")], "answer": "42", "source": "openai/gsm8k", "ability": "math"},
+    ),
+    "escapes.jsonl": ("prompts", 1, {"prompt": [user('\U0001f600 é "q" \\ \n end')]}),
+    "dates.jsonl": (None, 2, {"prompt": [user("2024-01-01")], "answer": "2024-12-31"}),
+    "hh.jsonl": (
+        *("preferences", 1),
+        {
+            "prompt": [user("Capital of Peru?"), assistant("Lima."), user("Sure?")],
+            **{"chosen": [assistant("Yes.")], "rejected": [assistant("No.")]},
+        },
+    ),
+    "answer_numbers.jsonl": ("math", 3, {"answer": "42"}),  # written as JSON writes it
+    "short_solutions.jsonl": ("math", 4, {"answer": "42", "solution": "x\n#### 42"}),
+    "tool_without_parameters.jsonl": (
+        *("conversations", 1),
+        {"prompt": [user("Time?")], "completion": [assistant("Noon.")], "meta": {}},
+    ),
+    "folder": ("prompts", 4, {"prompt": [user("a1")]}),
+}
+
+
+def assert_holds(row: dict, expected: dict):
+    """Every expected value stands in the row, with the same type; ABSENT keys do not."""
+    for key, value in expected.items():
+        if value is ABSENT:
+            assert row.get(key) is None, key
+        else:
+            assert json.dumps(row[key], sort_keys=True) == json.dumps(value, sort_keys=True), key
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_file(loader, name):
+    kind, count, first = GOOD[name]
+    loaded = loader.load_rows(FILES / name)
+    assert (len(loaded.rows), loaded.rejected) == (count, [])
+    assert loaded.counts == {"read": count, "kept": count, "rejected": 0, "deduplicated": 0}
+    assert kind is None or loaded.kind == kind
+    assert isinstance(loaded.why, str) and loaded.why
+    assert_holds(loaded.rows[0], first)
+    assert all(m["role"] in ("system", "user", "assistant", "tool") for row in loaded.rows for m in row["prompt"])
+
+
+def test_every_file_stands_in_a_table():
+    names = {path.name for path in FILES.iterdir()}
+    assert len(names) >= 60
+    assert names == {*GOOD, *BAD, *UNREADABLE, *EMPTY, *ELSEWHERE}
+
+
+# the rows after the first, where they hold something of their own
+LATER = {
+    ("gsm8k.jsonl", 1): {"answer": "-7"},
+    ("gsm8k.jsonl", 2): {"answer": "2.5"},
+    ("math.jsonl", 1): {"answer": "\\{1,2\\}"},
+    ("alpaca.json", 1): {"prompt": [user("Name a prime.")], "completion": "7"},
+    ("lines.txt", 1): {"prompt": [user('Second prompt, with "quotes" and, commas')]},
+    ("lines.txt", 2): {"prompt": [user("{not json}")]},
+    ("comma.csv", 1): {"prompt": [user("null")], "answer": "007"},
+    ("dates.jsonl", 1): {"prompt": [user("2024-01-02 10:00:00")], "answer": "2023-05-05"},
+    ("prompts_messages.jsonl", 1): {"prompt": [user("One."), assistant("1"), user("Two.")]},
+    ("prompts.jsonl", 1): {"prompt": [user("Grüße, 漢字 ✓")]},
+    ("answer_numbers.jsonl", 1): {"answer": "2.5"},
+    ("answer_numbers.jsonl", 2): {"answer": "true"},
+    ("short_solutions.jsonl", 1): {"answer": "2"},
+    ("short_solutions.jsonl", 2): {"answer": "1,2"},  # a pair, and no thousands
+    ("short_solutions.jsonl", 3): {"answer": "4"},
+    ("folder", 2): {"prompt": [user("b2")]},
+}
+
+
+@pytest.mark.parametrize(("name", "index"), LATER)
+def test_later_row(loader, name, index):
+    assert_holds(loader.load_rows(FILES / name).rows[index], LATER[name, index])
+
+
+def test_tool_calls_and_tools_are_kept(loader):
+    row = loader.load_rows(FILES / "openai_tools.jsonl").rows[0]
+    asked, called, result = row["prompt"]
+    assert asked == user("Weather in Oslo?") and called["tool_calls"] == [CALL]
+    assert (result["role"], result["content"], result["tool_call_id"]) == ("tool", "4 degrees", "c1")
+    assert row["completion"] == [assistant("It is 4 degrees.")]
+    assert row["tools"][0]["function"]["parameters"]["required"] == ["city"]
+
+
+def test_text_separator_splits_a_text_file(loader):
+    loaded = loader.load_rows(FILES / "blocks.txt", text_separator="===")
+    assert [row["prompt"][0]["content"].strip() for row in loaded.rows] == [
+        *("First line\nof one prompt", "Second prompt", "Third")
+    ]
+
+
+def test_mapping_renames_columns_without_code(loader):
+    loaded = loader.load_rows(FILES / "custom_columns.jsonl", kind="math", mapping={"prompt": "q", "answer": "gold"})
+    assert_holds(loaded.rows[0], {"prompt": [user("6*7?")], "answer": "42", "lang": "en"})
+    assert loaded.counts["kept"] == 2
+
+
+def test_mapping_reaches_into_objects(loader, tmp_path):
+    path = write_jsonl(tmp_path / "in.jsonl", [{"data": {"q": "6*7?", "key": {"gold": "42"}}}])
+    loaded = loader.load_rows(path, kind="math", mapping={"prompt": "data.q", "answer": "data.key.gold"})
+    assert_holds(loaded.rows[0], {"prompt": [user("6*7?")], "answer": "42"})
+
+
+def test_text_lines_keep_their_indentation(loader, tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"  indented \r\nplain\n")
+    assert [row["prompt"][0]["content"] for row in loader.load_rows(path).rows] == ["  indented ", "plain"]
+
+
+def test_mapping_of_an_unknown_column_names_the_columns_there_are(loader):
+    with pytest.raises(loader.UserError, match=r"(?s)query.*\bq\b"):
+        loader.load_rows(FILES / "custom_columns.jsonl", kind="math", mapping={"prompt": "query", "answer": "gold"})
+
+
+def test_several_sources_and_globs_read_in_order(loader):
+    two = loader.load_rows([FILES / "folder" / "part-1.jsonl", FILES / "folder" / "part-0.jsonl"])
+    assert [row["prompt"][0]["content"] for row in two.rows] == ["b1", "b2", "a1"]
+    glob = loader.load_rows(str(FILES / "folder" / "part-*.jsonl"))
+    assert [row["prompt"][0]["content"] for row in glob.rows] == ["a1", "b1", "b2"]
+
+
+def test_files_of_several_kinds(loader):
+    loaded = loader.load_rows([FILES / "gsm8k.jsonl", FILES / "humaneval.jsonl"])
+    assert (loaded.kind, loaded.counts["kept"]) == ("mixed", 4)
+    assert all(word in loaded.why for word in ("gsm8k", "math", "humaneval", "code"))
+
+
+def test_rows_without_source_and_id_get_file_and_line(loader):
+    rows = loader.load_rows(FILES / "blank_lines.jsonl").rows
+    assert [(row["source"], row["id"]) for row in rows] == [
+        *(("blank_lines", "blank_lines:2"), ("blank_lines", "blank_lines:5"))
+    ]
+
+
+def test_the_kind_can_be_told(loader):
+    assert loader.load_rows(FILES / "gsm8k.jsonl", kind="math").rows[0]["answer"] == "1003"
+    with pytest.raises(loader.UserError, match=r"(?s)maths.*math"):
+        loader.load_rows(FILES / "gsm8k.jsonl", kind="maths")
+
+
+def test_system_prompt_comes_first(loader):
+    rows = loader.load_rows(FILES / "gsm8k.jsonl", system_prompt="Think.").rows
+    assert rows[0]["prompt"] == [system("Think."), user("Ann has 1000 pens and buys 3. How many?")]
+
+
+def test_limit(loader):
+    loaded = loader.load_rows(FILES / "numbers.jsonl", limit=3)
+    assert [row["answer"] for row in loaded.rows] == ["0", "2", "4"] and add_up(loaded.counts)
+
+
+# ------------------------------------------------------------------------------------------------ encodings, binaries
+
+LINES = b'{"prompt": "caf\xc3\xa9"}\n{"prompt": "Name a river."}\n'
+ZSTD_RAW_FRAME = b"\x28\xb5\x2f\xfd\x20"  # magic number; single segment, size of the content in one byte
+
+
+def zstd(data: bytes) -> bytes:
+    """A zstandard frame of one raw block (RFC 8878), for data of fewer than 256 bytes."""
+    return ZSTD_RAW_FRAME + bytes([len(data)]) + struct.pack("<I", len(data) << 3 | 1)[:3] + data
+
+
+def parquet(rows: list) -> bytes:
+    """A parquet file of the rows."""
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
+    return sink.getvalue().to_pybytes()
+
+
+BINARIES = {
+    "utf16le.jsonl": lambda: codecs.BOM_UTF16_LE + LINES.decode().encode("utf-16-le"),
+    "utf16be.jsonl": lambda: codecs.BOM_UTF16_BE + LINES.decode().encode("utf-16-be"),
+    "utf16.csv": lambda: "prompt\r\ncafé\r\nName a river.\r\n".encode("utf-16"),
+    "utf8_bom_crlf.jsonl": lambda: codecs.BOM_UTF8 + LINES.replace(b"\n", b"\r\n"),
+    "lines.jsonl.gz": lambda: gzip.compress(LINES),
+    "members.jsonl.gz": lambda: gzip.compress(LINES[:20]) + gzip.compress(LINES[20:]),
+    "table.csv.gz": lambda: gzip.compress("prompt\ncafé\nName a river.\n".encode()),
+    "array.json.gz": lambda: gzip.compress(json.dumps([json.loads(x) for x in LINES.splitlines()]).encode()),
+    "rows.parquet": lambda: parquet([{"prompt": "café"}, {"prompt": "Name a river."}]),
+    "lines.ndjson": lambda: LINES,
+    "not_packed.jsonl.gz": lambda: LINES,  # what is packed is told from the bytes, as names are often wrong
+    "not_packed.jsonl.zst": lambda: LINES,
+    "packed.jsonl": lambda: gzip.compress(LINES),
+}
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_encodings_and_compressed_files(loader, tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(BINARIES[name]())
+    loaded = loader.load_rows(path)
+    assert [row["prompt"] for row in loaded.rows] == [[user("café")], RIVER]
+
+
+def test_zstandard_is_read_or_the_missing_package_named(loader, tmp_path):
+    path = tmp_path / "lines.jsonl.zst"
+    path.write_bytes(zstd(LINES))
+    try:
+        import zstandard  # noqa: F401
+    except ImportError:
+        if sys.version_info < (3, 14):
+            with pytest.raises(loader.UserError, match="zstandard"):
+                loader.load_rows(path)
+            return
+    assert [row["prompt"] for row in loader.load_rows(path).rows] == [[user("café")], RIVER]
+
+
+def test_parquet_keeps_nested_columns(loader, tmp_path):
+    rows = [{"prompt": [user("a")], "answer": "1", "meta": {"k": [1, 2]}}, {"prompt": [user("b")], "answer": "2"}]
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(parquet(rows))
+    first, second = loader.load_rows(path).rows
+    assert_holds(first, rows[0])
+    assert_holds(second, rows[1])
+
+
+BROKEN = {
+    "latin1.jsonl": (b'{"prompt": "ok"}\n{"prompt": "caf\xe9"}\n', r"(?i)utf-8"),
+    "latin1.csv": (b"prompt\nok\ncaf\xe9\n", r"(?i)utf-8"),
+    "utf16_without_bom.jsonl": (LINES.decode().encode("utf-16-le"), ""),
+    "cut_utf16.jsonl": (codecs.BOM_UTF16_LE + LINES.decode().encode("utf-16-le")[:-1], ""),
+    "cut.jsonl.gz": (gzip.compress(LINES * 50)[:-12], r"(?i)gz|compress|end"),
+    "flipped.jsonl.gz": (gzip.compress(LINES)[:-8] + b"\0" * 8, r"(?i)gz|crc|compress"),
+    "cut.parquet": (b"PAR1" + b"\0" * 40, r"(?i)parquet"),
+    "text.parquet": (LINES, r"(?i)parquet"),
+    "deep.jsonl": (b'{"prompt": "x", "m": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", r"(?i)deep|nest"),
+    "deep.json": (b"[" * 100_000 + b"]" * 100_000, r"(?i)deep|nest"),
+    "model.pkl": (b"\x80\x04K\x05.", r"(?i)jsonl"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_file_is_an_error_of_the_user(loader, tmp_path, name):
+    data, words = BROKEN[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(loader.UserError, match=words) as raised:
+        loader.load_rows(path)
+    assert name in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "line"), [("latin1.jsonl", 2), ("latin1.csv", 3), ("deep.jsonl", 2)])
+def test_broken_line_is_one_rejected_row(loader, tmp_path, name, line):
+    data = BROKEN[name][0]
+    path = tmp_path / name
+    path.write_bytes(data if line > 1 and data.count(b"\n") > 1 else b'{"prompt": "ok"}\n' + data)
+    loaded = loader.load_rows(path, on_bad="skip")
+    assert [row["prompt"] for row in loaded.rows] == [[user("ok")]]
+    assert [bad["line"] for bad in loaded.rejected] == [line] and add_up(loaded.counts)
+
+
+@pytest.mark.parametrize("source", ["no_such_file.jsonl", "no_such_folder/", "no*such.jsonl", "file.docx"])
+def test_missing_source_is_named(loader, tmp_path, source):
+    with pytest.raises(loader.UserError, match=source.split(".")[0].strip("/").replace("*", r"\*")):
+        loader.load_rows(str(tmp_path / source))
+
+
+GYM_ROWS = [{"question": "How many legs has an ant?", "answer": "6", "metadata": {"difficulty": 1}}] * 2
+
+
+class Gym(types.ModuleType):
+    """Stands in for reasoning_gym: create_dataset(name, **settings) gives a sized iterable of tasks."""
+
+    calls: ClassVar[list] = []
+
+    def create_dataset(self, name: str, **settings):
+        """Two tasks; notes what was asked for."""
+        self.calls.append((name, settings))
+        return GYM_ROWS
+
+
+def test_reasoning_gym_tasks_are_generated(loader, monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym", Gym("reasoning_gym"))
+    rows = loader.load_rows("reasoning_gym:leg_counting?size=2&seed=42").rows
+    assert Gym.calls == [("leg_counting", {"size": 2, "seed": 42})] and len(rows) == 2
+    assert_holds(rows[0], {"prompt": [user("How many legs has an ant?")], "answer": "6"})
+
+
+def test_reasoning_gym_that_is_missing_is_named(loader, monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    with pytest.raises(loader.UserError, match="reasoning-gym"):
+        loader.load_rows("reasoning_gym:leg_counting?size=2")
+
+
+def test_reasoning_gym_itself(loader):
+    pytest.importorskip("reasoning_gym")
+    rows = loader.load_rows("reasoning_gym:leg_counting?size=3&seed=42").rows
+    assert len(rows) == 3 and all(row["answer"].isdigit() and "legs" in row["prompt"][0]["content"] for row in rows)
+    with pytest.raises(loader.UserError, match="leg_countin"):
+        loader.load_rows("reasoning_gym:leg_countin?size=3")
+
+
+# ------------------------------------------------------------------------------------------------ bad rows
+
+# file: good rows, then of each bad row (line, field or None where any will do, words of the report)
+BAD = {
+    "bad_json.jsonl": (2, [(3, None, "(?i)json")]),
+    "bad_trailing_comma.jsonl": (1, [(2, None, "(?i)json")]),
+    "bad_two_objects_on_a_line.jsonl": (1, [(2, None, "(?i)json|one object")]),
+    "bad_not_objects.jsonl": (2, [(n, None, "object") for n in (2, 3, 4, 5)]),
+    "bad_duplicate_key.jsonl": (1, [(2, "prompt", "(?i)twice|duplicate")]),
+    "bad_duplicate_key_nested.jsonl": (1, [(2, None, "(?i)twice|duplicate")]),
+    "bad_nan.jsonl": (1, [(2, None, "NaN"), (3, None, "Infinity")]),
+    "bad_infinite_float.jsonl": (1, [(2, None, "(?i)inf|1e999|finite")]),
+    "bad_huge_integer.jsonl": (1, [(2, None, "(?i)digits|integer")]),
+    "bad_lone_surrogate.jsonl": (1, [(2, "prompt", "Unicode")]),
+    "bad_lone_surrogate_extra.jsonl": (1, [(2, "meta", "Unicode")]),
+    "bad_raw_control.jsonl": (1, [(2, None, "(?i)control|json")]),
+    "bad_prompt_number.jsonl": (1, [(2, "prompt", "5")]),
+    "bad_prompt_null.jsonl": (1, [(2, "prompt", "null|None")]),
+    "bad_prompt_bool.jsonl": (1, [(2, "prompt", "(?i)true")]),
+    "bad_prompt_object.jsonl": (1, [(2, "prompt", "text")]),
+    "bad_prompt_list_of_text.jsonl": (1, [(2, "prompt", "message")]),
+    "bad_prompt_empty.jsonl": (1, [(2, "prompt", "empty")]),
+    "bad_prompt_blank.jsonl": (1, [(2, "prompt", "empty|blank|white")]),
+    "bad_prompt_no_messages.jsonl": (1, [(2, "prompt", "empty|message")]),
+    "bad_prompt_missing.jsonl": (2, [(3, "prompt", "text_of_prompt")]),
+    "bad_role_unknown.jsonl": (1, [(2, None, "(?s)robot.*user")]),
+    "bad_role_missing.jsonl": (1, [(2, None, "role")]),
+    "bad_role_assistant_first.jsonl": (1, [(2, None, "assistant")]),
+    "bad_role_user_twice.jsonl": (1, [(2, None, "user")]),
+    "bad_role_late_system.jsonl": (1, [(2, None, "system")]),
+    "bad_role_only_system.jsonl": (1, [(2, None, "user|system")]),
+    "bad_content_null.jsonl": (1, [(2, None, "null|None")]),
+    "bad_content_empty.jsonl": (1, [(2, None, "empty")]),
+    "bad_content_number.jsonl": (1, [(2, None, "4")]),
+    "bad_mixed_schemas.jsonl": (2, [(3, None, "(?s)prompt_response.*instruction.*math")]),
+    "bad_gsm8k_no_marker.jsonl": (2, [(3, "answer", "####")]),
+    "bad_gsm8k_empty_answer.jsonl": (1, [(2, "answer", "####|empty")]),
+    "bad_math_unclosed_box.jsonl": (1, [(2, "solution", "boxed")]),
+    "bad_math_no_box.jsonl": (1, [(2, "solution", "boxed")]),
+    "bad_answer_null.jsonl": (1, [(2, "answer", "null|None")]),
+    "bad_humaneval_no_test.jsonl": (1, [(2, None, "test")]),
+    "bad_mbpp_no_tests.jsonl": (1, [(2, "test_list", "empty|test")]),
+    "bad_mbpp_test_number.jsonl": (1, [(2, "test_list", "5")]),
+    "bad_apps_not_json.jsonl": (1, [(2, "input_output", "(?i)json")]),
+    "bad_apps_lengths.jsonl": (1, [(2, "input_output", "2.*1|1.*2")]),
+    "bad_apps_no_cases.jsonl": (1, [(2, "input_output", "empty|no |inputs")]),
+    "bad_preference_missing.jsonl": (1, [(2, "rejected", "rejected")]),
+    "bad_preference_same.jsonl": (1, [(2, None, "same|equal|differ")]),
+    "bad_preference_null.jsonl": (1, [(2, "rejected", "null|None")]),
+    "bad_preference_prompts_differ.jsonl": (1, [(2, None, "(?i)prompt|same|begin|differ")]),
+    "bad_completion_number.jsonl": (1, [(2, "completion", "7")]),
+    "bad_ragged.csv": (2, [(3, None, "3"), (4, None, "1")]),
+    "bad_empty_prompt.csv": (1, [(3, "prompt", "empty")]),
+    "bad_sharegpt_role.jsonl": (1, [(2, None, "(?s)alien.*human")]),
+    "bad_sharegpt_value.jsonl": (1, [(2, None, "value")]),
+    "bad_alpaca_output.json": (2, [(12, "completion", "output")]),
+    "bad_array_of_mixed.json": (2, [(3, None, "object")]),
+    "bad_verl_ground_truth.jsonl": (1, [(2, None, "ground_truth")]),
+    "bad_thirty.jsonl": (2, [(n, "prompt", "text or") for n in range(2, 32)]),
+}
+# file: words of the error; nothing in them can be used, or not without guessing
+UNREADABLE = {
+    "bad_two_lists.json": "(?s)train.*test",
+    "bad_scalar.json": "5|number|int",
+    "bad_trailing_text.json": "(?i)and more.*array",
+    "bad_cut_array.json": "(?i)json",
+    "bad_unknown_fields.jsonl": "(?s)foo.*map",
+    "bad_header_twice.csv": "(?i)prompt.*twice",
+    "bad_suffix.xyz": "(?s)xyz.*jsonl",
+}
+EMPTY = ("bad_empty.jsonl", "bad_only_blank_lines.jsonl", "bad_header_only.csv")
+# files of tests of their own
+ELSEWHERE = {
+    *("openai_tools.jsonl", "openai_parts.jsonl", "blocks.txt", "custom_columns.jsonl", "duplicates.jsonl"),
+    *("numbers.jsonl", "letters.jsonl", "bad_integer_beyond_64_bit.jsonl", "bad_unclosed_quote.csv"),
+}
+
+
+def report_text(bad: dict) -> str:
+    """What a rejected row's report says."""
+    return " | ".join(str(bad[key]) for key in ("field", "got", "expected", "try"))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows_are_rejected_with_line_and_field(loader, name):
+    kept, expected = BAD[name]
+    loaded = loader.load_rows(FILES / name, on_bad="skip")
+    assert len(loaded.rows) == kept
+    assert loaded.counts == {
+        **{"read": kept + len(expected), "kept": kept, "rejected": len(expected), "deduplicated": 0}
+    }
+    for bad, (line, field, words) in zip(loaded.rejected, expected, strict=True):
+        assert {"file", "line", "field", "got", "expected", "try", "row"} <= set(bad)
+        assert Path(bad["file"]).name == name
+        assert line is None or bad["line"] == line
+        assert field is None or re.match(rf"{field}\b", bad["field"] or ""), bad
+        assert re.search(words, report_text(bad)), bad
+        assert bad["expected"] and bad["try"]
+        json.dumps(bad, allow_nan=False).encode("ascii")
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_rows_fail_by_default_naming_file_and_line(loader, name):
+    with pytest.raises(loader.BadRows) as raised:
+        loader.load_rows(FILES / name)
+    text = str(raised.value)
+    assert isinstance(raised.value, loader.UserError) and name in text
+    for line, _, _ in BAD[name][1][:20]:
+        assert line is None or f"{name}:{line}" in text
+    text.encode("utf-8")
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_unreadable_file(loader, name):
+    with pytest.raises(loader.UserError, match=UNREADABLE[name]) as raised:
+        loader.load_rows(FILES / name)
+    assert name in str(raised.value)
+    try:
+        loaded = loader.load_rows(FILES / name, on_bad="skip")
+    except loader.UserError:
+        return
+    assert loaded.rejected and add_up(loaded.counts)
+    assert all(row["prompt"] == COLOUR for row in loaded.rows)  # what stood before the flaw
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_file_without_rows_is_refused_by_the_command(loader, tmp_path, name):
+    assert loader.load_rows(FILES / name).rows == []
+    for flags in (["--out", tmp_path / "out.jsonl"], ["--validate"]):
+        done = command(FILES / name, *flags)
+        assert done.returncode == 2 and name in done.stderr and "no usable row" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_first_twenty_bad_rows_and_the_count_are_shown(loader):
+    with pytest.raises(loader.BadRows, match="30") as raised:
+        loader.load_rows(FILES / "bad_thirty.jsonl")
+    shown = [n for n in range(2, 32) if f"bad_thirty.jsonl:{n}:" in str(raised.value)]
+    assert shown == list(range(2, 22))
+
+
+def test_unclosed_quote_is_never_silent(loader):
+    try:
+        loaded = loader.load_rows(FILES / "bad_unclosed_quote.csv", on_bad="skip")
+    except loader.UserError as error:
+        assert "bad_unclosed_quote.csv" in str(error)
+    else:
+        assert len(loaded.rows) == 1 and [bad["line"] for bad in loaded.rejected] == [3]
+
+
+def test_integer_beyond_64_bit_is_kept_or_reported(loader):
+    loaded = loader.load_rows(FILES / "bad_integer_beyond_64_bit.jsonl", on_bad="skip")
+    assert add_up(loaded.counts)
+    if not loaded.rejected:
+        assert loaded.rows[1]["n"] == 123456789012345678901234567890
+
+
+STORED = {"prompt": [user("a")], "source": "s", "id": "i", "json_columns": ["meta"]}
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": 1} junk', '{"a": 1, "a": 2}', "{", 5])
+def test_stored_json_is_checked_like_any_other(loader, tmp_path, text):
+    path = write_jsonl(tmp_path / "in.jsonl", [{**STORED, "meta": "[1, {}]"}, {**STORED, "meta": text}])
+    loaded = loader.load_rows(path, on_bad="skip")
+    assert [row["meta"] for row in loaded.rows] == [[1, {}]]
+    assert [bad["line"] for bad in loaded.rejected] == [2]
+
+
+def test_every_row_bad_leaves_nothing_to_train_on(loader, tmp_path):
+    path = write_jsonl(tmp_path / "all_bad.jsonl", [{"prompt": 1}, {"prompt": 2}])
+    with pytest.raises(loader.UserError):
+        loader.load_rows(path)
+
+
+# ------------------------------------------------------------------------------------------------ targets and back
+
+TARGETS = [(target, suffix) for target in ("ours", "trl", "verl") for suffix in (".jsonl", ".parquet")]
+ROUND = [name for name, (_, _, first) in GOOD.items() if name != "folder"]
+
+
+def without_none(row: dict) -> dict:
+    """The row without columns that hold nothing: a table has no other way to leave a cell out."""
+    return {key: value for key, value in row.items() if value is not None}
+
+
+@pytest.mark.parametrize(("target", "suffix"), TARGETS)
+def test_every_good_file_goes_to_each_target_and_back(loader, tmp_path, target, suffix):
+    for name in [*ROUND, "openai_tools.jsonl", "openai_parts.jsonl"]:
+        rows = loader.load_rows(FILES / name).rows
+        path = tmp_path / (Path(name).stem + suffix)
+        loader.write_rows(rows, path, target=target)
+        back = loader.load_rows(path, kind="auto").rows
+        assert [without_none(row) for row in back] == [without_none(row) for row in rows], name
+
+
+def table_of(path: Path):
+    """A parquet file as pyarrow reads it."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path)
+
+
+VERL_COLUMNS = ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+
+
+def test_verl_columns_are_exact(loader, tmp_path):
+    loader.write_rows(loader.load_rows(FILES / "gsm8k.jsonl").rows, tmp_path / "v.parquet", target="verl")
+    table = table_of(tmp_path / "v.parquet")
+    assert table.column_names == VERL_COLUMNS
+    first = table.to_pylist()[0]
+    assert first["prompt"] == [user("Ann has 1000 pens and buys 3. How many?")]
+    assert first["reward_model"] == {"style": "rule", "ground_truth": "1003"}
+    assert isinstance(first["data_source"], str) and first["data_source"] and first["ability"] == "math"
+    assert [row["extra_info"]["index"] for row in table.to_pylist()] == [0, 1, 2]
+
+
+def test_verl_holds_the_tests_of_code_tasks_as_text(loader, tmp_path):
+    loader.write_rows(loader.load_rows(FILES / "apps.jsonl").rows, tmp_path / "v.parquet", target="verl")
+    row = table_of(tmp_path / "v.parquet").to_pylist()[0]
+    assert json.loads(row["reward_model"]["ground_truth"]) == APPS_CASES and row["ability"] == "code"
+
+
+def test_trl_columns_of_preferences_are_messages(loader, tmp_path):
+    loader.write_rows(loader.load_rows(FILES / "preferences.jsonl").rows, tmp_path / "t.jsonl", target="trl")
+    assert_holds(
+        read_jsonl(tmp_path / "t.jsonl")[0],
+        {
+            "prompt": [user("Capital of France?")],
+            **{"chosen": [assistant("Paris.")], "rejected": [assistant("Rome.")]},
+        },
+    )
+
+
+def test_a_column_that_trl_takes_for_itself_is_refused(loader, tmp_path):
+    rows = [loader.normalise({"prompt": "a", "completions": "b"}, "prompts")]
+    with pytest.raises(loader.UserError, match="completions"):
+        loader.write_rows(rows, tmp_path / "t.jsonl", target="trl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_normalise_is_pure_and_loading_agrees(loader):
+    raw = {"question": "Q?", "answer": "x\n#### 1,003", "extra": [1]}
+    before = json.dumps(raw)
+    row = loader.normalise(raw, "math")
+    assert json.dumps(raw) == before
+    assert_holds(row, {"prompt": [user("Q?")], "answer": "1003", "solution": "x\n#### 1,003", "extra": [1]})
+    assert loader.normalise(raw, "math") == row
+
+
+# ---- the packages that read them
+
+
+def train_arguments(folder: Path) -> dict:
+    """Settings of one optimizer step on a CPU."""
+    return {
+        **{"output_dir": str(folder), "max_steps": 1, "per_device_train_batch_size": 2, "report_to": "none"},
+        **{"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False},
+        **{"save_strategy": "no", "logging_steps": 1, "disable_tqdm": True},
+    }
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_grpo_trainer_trains_from_the_file(loader, tokenizer, tmp_path, suffix):
+    trl = pytest.importorskip("trl")
+    import datasets
+    from transformers import AutoModelForCausalLM
+
+    rows = loader.load_rows(FILES / "gsm8k.jsonl").rows
+    path = tmp_path / f"t{suffix}"
+    loader.write_rows(rows, path, target="trl")
+    kind = {".jsonl": "json", ".parquet": "parquet"}[suffix]
+    data = datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    seen = []
+
+    def reward(prompts, completions, answer, solution, **columns):
+        seen.extend(zip((p[-1]["content"] for p in prompts), answer, solution, strict=True))
+        return [float(len(c[0]["content"]) % 2) for c in completions]
+
+    config = trl.GRPOConfig(**train_arguments(tmp_path / "out"), num_generations=2, max_completion_length=4)
+    trainer = trl.GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(TINY_LM),
+        **{"reward_funcs": reward, "args": config, "train_dataset": data, "processing_class": tokenizer},
+    )
+    trainer.train()
+    truth = {(row["prompt"][-1]["content"], row["answer"], row["solution"]) for row in rows}
+    assert trainer.state.global_step == 1 and len(seen) == 2 and set(seen) <= truth
+
+
+@pytest.mark.parametrize("target", ["trl", "verl"])
+def test_dates_stay_text_in_parquet(loader, tmp_path, target):
+    datasets = pytest.importorskip("datasets")
+    loader.write_rows(loader.load_rows(FILES / "dates.jsonl").rows, tmp_path / "d.parquet", target=target)
+    row = datasets.load_dataset("parquet", data_files=str(tmp_path / "d.parquet"), cache_dir=str(tmp_path))["train"][0]
+    assert row["prompt"] == [user("2024-01-01")]
+    assert (row["answer"] if target == "trl" else row["reward_model"]["ground_truth"]) == "2024-12-31"
+
+
+@pytest.mark.parametrize(
+    ("trainer_name", "config_name", "name"),
+    [
+        ("SFTTrainer", "SFTConfig", "alpaca.json"),
+        ("SFTTrainer", "SFTConfig", "openai.jsonl"),
+        ("DPOTrainer", "DPOConfig", "preferences.jsonl"),
+    ],
+)
+def test_other_trainers_train_from_the_file(loader, tokenizer, tmp_path, trainer_name, config_name, name):
+    trl = pytest.importorskip("trl")
+    import datasets
+    from transformers import AutoModelForCausalLM
+
+    path = tmp_path / "t.jsonl"
+    loader.write_rows(loader.load_rows(FILES / name).rows, path, target="trl")
+    data = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    trainer = getattr(trl, trainer_name)(
+        model=AutoModelForCausalLM.from_pretrained(TINY_LM),
+        args=getattr(trl, config_name)(**train_arguments(tmp_path / "out")),
+        **{"train_dataset": data, "processing_class": tokenizer},
+    )
+    trainer.train()
+    assert math.isfinite(trainer.state.log_history[0]["loss"]) and trainer.state.global_step == 1
+
+
+READ_BY_VERL = """
+import json, pathlib, sys
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer
+from verl.utils.dataset.rl_dataset import RLHFDataset
+config = OmegaConf.create({"cache_dir": "cache", "max_prompt_length": 1024, "filter_overlong_prompts": True,
+                           "filter_overlong_prompts_workers": None, "truncation": "error", "return_raw_chat": True})
+tokenizer, read = AutoTokenizer.from_pretrained(sys.argv[1]), {}
+names = ("raw_prompt", "data_source", "reward_model", "extra_info", "index")
+for path in sys.argv[2:]:
+    data = RLHFDataset(path, tokenizer, config)
+    read[pathlib.Path(path).stem] = [{name: data[i][name] for name in names} for i in range(len(data))]
+pathlib.Path("read.json").write_text(json.dumps(read))
+"""
+
+
+def test_verl_reads_the_files(loader, tmp_path):
+    """verl needs an environment apart from TRL's: VERL_PYTHON names the python of one."""
+    python = os.environ.get("VERL_PYTHON", sys.executable)
+    probe = "import importlib.util as u, sys; sys.exit(u.find_spec('verl') is None)"
+    if subprocess.run([python, "-c", probe]).returncode:
+        pytest.skip("verl is not installed; VERL_PYTHON may name the python of an environment that has it")
+    rows = {}
+    for name in ("gsm8k", "apps", "humaneval", "prompts_messages", "extra_columns"):
+        rows[name] = loader.load_rows(FILES / f"{name}.jsonl").rows
+        loader.write_rows(rows[name], tmp_path / f"{name}.parquet", target="verl")
+    files = [tmp_path / f"{name}.parquet" for name in rows]
+    env = script_env({"HF_HOME": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": ""})
+    command = [python, "-c", READ_BY_VERL, str(TINY_LM), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    read = json.loads((tmp_path / "read.json").read_text())
+    for name in rows:
+        assert [row["raw_prompt"] for row in read[name]] == [row["prompt"] for row in rows[name]]
+        assert [row["index"] for row in read[name]] == list(range(len(rows[name])))
+    assert [row["reward_model"]["ground_truth"] for row in read["gsm8k"]] == ["1003", "-7", "2.5"]
+
+
+# ------------------------------------------------------------------------------------------------ shared data
+
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data: GSM8K and HumanEval are not here")
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "kind", "count"),
+    [("gsm8k_train.jsonl", "math", 7473), ("gsm8k_test.jsonl", "math", 1319), ("HumanEval.jsonl.gz", "code", 164)],
+)
+def test_gsm8k_and_humaneval_load_whole_and_round_trip(loader, tmp_path, name, kind, count):
+    loaded = loader.load_rows(SHARED / name)
+    assert (loaded.kind, len(loaded.rows), loaded.rejected) == (kind, count, [])
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(SHARED / name, "rb") as f:
+        raw = [json.loads(line) for line in f]
+    for row, source in zip(loaded.rows, raw, strict=True):
+        if kind == "math":
+            assert row["answer"] == source["answer"].rpartition("####")[2].strip().replace(",", "")
+            assert row["prompt"] == [user(source["question"])] and row["solution"] == source["answer"]
+        else:
+            assert row["prompt"] == [user(source["prompt"])] and row["tests"] == source["test"]
+            assert row["entry_point"] == source["entry_point"] and row["id"] == source["task_id"]
+    for target in ("ours", "trl", "verl"):
+        path = tmp_path / f"{target}.{'parquet' if target == 'verl' else 'jsonl'}"
+        loader.write_rows(loaded.rows, path, target=target)
+        assert loader.load_rows(path).rows == loaded.rows
+
+
+@needs_shared
+def test_humaneval_passes_its_own_tests(loader):
+    """The canonical solutions pass in the sandbox with the columns as the loader writes them."""
+    sandbox = load_script("sandbox")
+    for row in loader.load_rows(SHARED / "HumanEval.jsonl.gz", limit=4).rows:
+        code = row["prompt"][0]["content"] + row["canonical_solution"]
+        extra = {"entry_point": row["entry_point"], "setup": row.get("setup") or ""}
+        assert sandbox.run_code(code, row["tests"], **extra).all_passed
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+def command(*flags, stdin: str | None = None, cwd=None) -> subprocess.CompletedProcess:
+    """Run the command, with a text on standard input where one is given."""
+    if stdin is None:
+        done = run_script("data_loader", *flags, cwd=cwd)
+    else:
+        captured = {"input": stdin, "capture_output": True, "text": True, "timeout": 120}
+        done = subprocess.run(script_command("data_loader", *flags), env=script_env(), cwd=cwd, **captured)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_command_writes_and_reports(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = command(FILES / "gsm8k.jsonl", "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {"kind", "why", "counts", "outputs", "errors", "stats"} <= set(report)
+    assert report["kind"] == "math" and report["errors"] == [] and report["why"]
+    assert report["counts"]["read"] == report["counts"]["kept"] == 3
+    assert "out.jsonl" in json.dumps(report["outputs"])
+    assert [row["answer"] for row in read_jsonl(out)] == ["1003", "-7", "2.5"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_command_says_what_it_took_the_data_for(tmp_path):
+    done = command(FILES / "gsm8k.jsonl", "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 0 and "math" in done.stdout + done.stderr
+
+
+def test_bad_rows_write_nothing_and_leave_the_old_file(tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text("old\n")
+    done = command(FILES / "bad_thirty.jsonl", "--out", out, "--json")
+    assert done.returncode == 2 and out.read_text() == "old\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+    assert "bad_thirty.jsonl:2" in done.stderr and "30" in done.stderr
+    assert json.loads(done.stdout)["counts"]["rejected"] == 30
+
+
+def test_on_bad_skip_writes_the_good_and_a_file_of_the_rejected(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = command(FILES / "bad_json.jsonl", "--out", out, "--on_bad", "skip", "--json")
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)["counts"]
+    assert (counts["read"], counts["kept"], counts["rejected"]) == (3, 2, 1) and add_up(counts)
+    assert [row["prompt"] for row in read_jsonl(out)] == [COLOUR, RIVER]
+    (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
+    assert rejected["line"] == 3 and rejected["file"].endswith("bad_json.jsonl")
+    assert rejected["row"].rstrip() == '{"prompt": "cut' and rejected["expected"] and rejected["try"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("gsm8k.jsonl", 0), ("bad_json.jsonl", 1)])
+def test_validate_reports_and_writes_nothing(tmp_path, name, code):
+    done = command(FILES / name, "--validate", "--json", cwd=tmp_path)
+    assert done.returncode == code and list(tmp_path.iterdir()) == []
+    report = json.loads(done.stdout)
+    assert [error["line"] for error in report["errors"]] == [3][:code]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["no_such.jsonl", "--validate"], "no_such.jsonl"),
+        ([FILES / "gsm8k.jsonl", "--no_such_flag"], "no_such_flag"),
+        ([FILES / "gsm8k.jsonl", "--kind", "maths", "--validate"], "math"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.docx"], "jsonl"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--for", "openrlhf"], "verl"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--split", "eval=3"], "3"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--split", "eval"], "split"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--system_prompt", "no_such.txt"], "no_such.txt"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--map", "prompt"], "map"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--limit", "0"], "limit"),
+        ([FILES / "gsm8k.jsonl", "--valid"], "valid"),
+        ([FILES / "bad_suffix.xyz", "--validate"], "xyz"),
+    ],
+)
+def test_wrong_use_exits_2(tmp_path, flags, words):
+    done = command(*flags, cwd=tmp_path)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_split_writes_eval_rows_beside(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = command(FILES / "numbers.jsonl", "--out", out, "--split", "eval=5", "--shuffle", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    train, held_out = read_jsonl(out), read_jsonl(tmp_path / "out.eval.jsonl")
+    assert (len(train), len(held_out)) == (15, 5)
+    assert {row["answer"] for row in train + held_out} == {str(2 * i) for i in range(20)}
+    assert add_up(json.loads(done.stdout)["counts"])
+
+
+def test_dedup_counts_what_it_leaves_out(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = command(FILES / "duplicates.jsonl", "--out", out, "--dedup", "--json")
+    counts = json.loads(done.stdout)["counts"]
+    assert counts == {"read": 4, "kept": 2, "rejected": 0, "deduplicated": 2}
+    assert [row["prompt"] for row in read_jsonl(out)] == [COLOUR, RIVER]
+
+
+def test_limit_shuffle_and_system_prompt(tmp_path):
+    (tmp_path / "system.txt").write_text("Answer with a number.\n")
+    answers = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        flags = ["--limit", 12, "--shuffle", seed, "--system-prompt", tmp_path / "system.txt"]
+        done = command(FILES / "numbers.jsonl", "--out", tmp_path / f"{name}.jsonl", *flags)
+        assert done.returncode == 0, done.stderr
+        rows = read_jsonl(tmp_path / f"{name}.jsonl")
+        assert all(row["prompt"][0]["role"] == "system" for row in rows)
+        assert rows[0]["prompt"][0]["content"].strip() == "Answer with a number."
+        answers.append([int(row["answer"]) for row in rows])
+    assert answers[0] == answers[1] != answers[2]
+    assert sorted(answers[0]) != answers[0] and sorted(answers[0]) == sorted(answers[2]) == list(range(0, 24, 2))
+
+
+def test_map_and_stdin(tmp_path):
+    out, data = tmp_path / "out.jsonl", (FILES / "custom_columns.jsonl").read_text()
+    done = command("-", "--map", "prompt=q", "--map", "answer=gold", "--out", out, stdin=data)
+    assert done.returncode == 0, done.stderr
+    assert [row["answer"] for row in read_jsonl(out)] == ["42", "2"]
+    assert read_jsonl(out)[0]["prompt"] == [user("6*7?")]
+
+
+@pytest.mark.parametrize("target", ["trl", "verl"])
+def test_command_writes_the_targets(tmp_path, target):
+    out = tmp_path / "out.parquet"
+    done = command(FILES / "gsm8k.jsonl", "--for", target, "--out", out)
+    assert done.returncode == 0, done.stderr
+    names = table_of(out).column_names
+    assert names == VERL_COLUMNS if target == "verl" else {"prompt", "answer", "solution"} <= set(names)
+
+
+def test_inspect_shows_lengths_and_a_plot(tmp_path):
+    # through the template n letters are <|user|>, n tokens, <|end|> and <|assistant|>; the percentiles are lengths
+    # that occur: the 10th, 19th and 20th of 20
+    path = write_jsonl(tmp_path / "in.jsonl", [{"prompt": "x" * n} for n in range(1, 21)])
+    plot = tmp_path / "lengths.png"
+    done = command(path, "--inspect", "--tokenizer", TINY_LM, "--plot", plot, "--json")
+    assert done.returncode == 0, done.stderr
+    lengths = json.loads(done.stdout)["stats"]["lengths"]
+    assert lengths["prompt_tokens"] == {"p50": 13, "p95": 22, "max": 23}
+    assert lengths["prompt_chars"] == {"p50": 10, "p95": 19, "max": 20}
+    assert plot.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "lengths.png"}
+
+
+def test_inspect_counts_rows_that_stand_in_two_files(tmp_path):
+    train = write_jsonl(tmp_path / "train.jsonl", [{"prompt": p} for p in ("a", "b", "c", "c")])
+    held_out = write_jsonl(tmp_path / "test.jsonl", [{"prompt": p} for p in ("c", "d", "b")])
+    done = command(train, held_out, "--inspect", "--json")
+    assert done.returncode == 0, done.stderr
+    stats = json.loads(done.stdout)["stats"]
+    assert list(stats["overlap"].values()) == [2] and stats["duplicates"] >= 1 and stats["rows"] == 7
+    assert stats["fields"]["prompt"]["rows"] == 7 and stats["examples"]
+    shown = command(train, held_out, "--inspect").stdout
+    assert "overlap" in shown and "duplicates" in shown and "example 1" in shown
+
+
+def test_overlap_goes_by_file_whatever_the_rows_call_their_source(tmp_path):
+    rows = [{"prompt": p, "source": "mine"} for p in "ab"]
+    for folder in ("train", "test"):
+        (tmp_path / folder).mkdir()
+        write_jsonl(tmp_path / folder / "data.jsonl", rows)
+    done = command(tmp_path / "train/data.jsonl", tmp_path / "test/data.jsonl", "--inspect", "--json")
+    assert list(json.loads(done.stdout)["stats"]["overlap"].values()) == [2]
+
+
+def test_text_separator_and_dropped_columns(tmp_path):
+    out = tmp_path / "out.jsonl"
+    assert command(FILES / "blocks.txt", "--txt_sep", r"\n===\n", "--out", out).returncode == 0
+    assert read_jsonl(out)[0]["prompt"] == [user("First line\nof one prompt")] and len(read_jsonl(out)) == 3
+    assert command(FILES / "gsm8k.jsonl", "--drop", "solution", "answer", "--out", out).returncode == 0
+    assert set(read_jsonl(out)[0]) == {"prompt", "source", "id"}
+
+
+def test_output_over_its_input(tmp_path):
+    path = write_jsonl(tmp_path / "rows.jsonl", [{"question": "6*7?", "answer": "x\n#### 42"}])
+    before = path.read_bytes()
+    done = command(path, "--out", path)
+    assert done.returncode in (0, 2)
+    assert path.read_bytes() == before if done.returncode else read_jsonl(path)[0]["answer"] == "42"
+
+
+def test_write_that_fails_leaves_nothing_behind(loader, tmp_path, monkeypatch):
+    rows = loader.load_rows(FILES / "gsm8k.jsonl").rows
+    out = tmp_path / "out.jsonl"
+    out.write_text("old\n")
+
+    def fail(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises((OSError, loader.UserError)):
+        loader.write_rows(rows, out)
+    assert out.read_text() == "old\n" and [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+# ------------------------------------------------------------------------------------------------ the loader of batches
+
+
+def prompt_ids(tokenizer, messages: list) -> list[int]:
+    """Token ids of a prompt, by the template's text written out by hand."""
+    text = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in messages) + "<|assistant|>"
+    return tokenizer(text, add_special_tokens=False).input_ids
+
+
+def batches_of(loader, tokenizer, source, count=None, **options) -> list:
+    """The first batches of a new loader."""
+    made = loader.create_dataloader("auto", source, tokenizer, **{"batch_size": 4, **options})
+    return list(itertools.islice(made, count))
+
+
+def column(batches: list, name: str) -> list:
+    """The values of a column over all batches."""
+    return [value for batch in batches for value in batch[name]]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_batches_are_padded_left_through_the_template(loader, tokenizer, streaming):
+    batch, *rest = batches_of(loader, tokenizer, FILES / "openai.jsonl", batch_size=2, streaming=streaming)
+    assert rest == []
+    long = prompt_ids(tokenizer, [system("Be kind."), user("Hi"), assistant("Hello!"), user("Bye")])
+    short = prompt_ids(tokenizer, [user("2+2?")])
+    padding = len(long) - len(short)
+    assert padding > 0 and batch["input_ids"].shape == batch["attention_mask"].shape == (2, len(long))
+    assert batch["input_ids"].tolist() == [long, [tokenizer.pad_token_id] * padding + short]
+    assert batch["attention_mask"].tolist() == [[1] * len(long), [0] * padding + [1] * len(short)]
+    assert batch["completion"] == [[assistant("See you.")], [assistant("4")]]
+
+
+def test_every_column_is_kept_and_missing_ones_are_none(loader, tokenizer, tmp_path):
+    rows = [{"prompt": "a", "answer": "1", "meta": {"k": [1]}}, {"prompt": "b", "answer": "2", "note": "x"}]
+    (batch,) = batches_of(loader, tokenizer, write_jsonl(tmp_path / "in.jsonl", rows))
+    assert batch["prompt"] == [[user("a")], [user("b")]] and batch["answer"] == ["1", "2"]
+    assert batch["meta"] == [{"k": [1]}, None] and batch["note"] == [None, "x"]
+
+
+def test_code_tests_reach_the_batch(loader, tokenizer):
+    (batch,) = batches_of(loader, tokenizer, FILES / "apps.jsonl")
+    assert batch["tests"] == [APPS_CASES] and batch["difficulty"] == ["interview"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_order_without_a_seed_is_the_files_and_the_last_batch_is_short(loader, tokenizer, streaming):
+    batches = batches_of(loader, tokenizer, FILES / "numbers.jsonl", batch_size=8, streaming=streaming)
+    assert [len(batch["answer"]) for batch in batches] == [8, 8, 4]
+    assert column(batches, "answer") == [str(2 * i) for i in range(20)]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_shuffling_is_a_permutation_given_by_the_seed(loader, tokenizer, streaming):
+    orders = [
+        column(batches_of(loader, tokenizer, FILES / "numbers.jsonl", shuffle_seed=seed, streaming=streaming), "answer")
+        for seed in (1, 1, 2)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    assert all(Counter(order) == Counter(str(2 * i) for i in range(20)) for order in orders)
+    assert orders[0] != [str(2 * i) for i in range(20)]
+
+
+def test_curriculum_orders_by_column_or_function(loader, tokenizer):
+    by_column = batches_of(loader, tokenizer, FILES / "numbers.jsonl", curriculum="hard")
+    assert column(by_column, "hard") == sorted((7 * i) % 20 for i in range(20))
+    by_function = batches_of(loader, tokenizer, FILES / "numbers.jsonl", curriculum=lambda row: -int(row["answer"]))
+    assert column(by_function, "answer") == [str(2 * i) for i in reversed(range(20))]
+
+
+def test_curriculum_by_a_column_that_is_not_there(loader, tokenizer):
+    with pytest.raises(loader.UserError, match=r"(?s)hard.*difficulty"):
+        batches_of(loader, tokenizer, FILES / "numbers.jsonl", curriculum="difficulty")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_weights_mix_several_sets(loader, tokenizer, tmp_path, streaming):
+    sets = [
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"prompt": f"{name}{i}", "set": name} for i in range(300)])
+        for name in "ab"
+    ]
+    options = {"weights": [3, 1], "shuffle_seed": 5, "streaming": streaming, "batch_size": 20}
+    first = column(batches_of(loader, tokenizer, sets, 10, **options), "set")
+    # 200 draws at 3/4: 150 expected, standard deviation 6.1
+    assert 125 <= first.count("a") <= 175
+    assert first == column(batches_of(loader, tokenizer, sets, 10, **options), "set")
+
+
+@pytest.mark.parametrize("weights", [[1], [1, -1], [0, 0], [1, float("nan")]])
+def test_weights_that_make_no_sense(loader, tokenizer, weights):
+    with pytest.raises(loader.UserError, match="weight"):
+        batches_of(loader, tokenizer, [FILES / "numbers.jsonl", FILES / "letters.jsonl"], weights=weights)
+
+
+RESUMES = {
+    "in order": {},
+    "shuffled": {"shuffle_seed": 3},
+    "curriculum": {"curriculum": "hard"},
+    "streaming": {"streaming": True},
+    "streaming shuffled": {"streaming": True, "shuffle_seed": 3},
+    "mixed": {"weights": [2, 1], "shuffle_seed": 3},
+    "one of two processes": {"shuffle_seed": 3, "rank": 1, "world_size": 2},
+    "streaming mixed": {"weights": [2, 1], "shuffle_seed": 3, "streaming": True},
+}
+
+
+@pytest.mark.parametrize("name", RESUMES)
+@pytest.mark.parametrize("stop", [0, 1, 3])
+def test_resumed_equals_uninterrupted(loader, tokenizer, name, stop):
+    options, source = {"batch_size": 3, **RESUMES[name]}, FILES / "numbers.jsonl"
+    if "weights" in options:
+        source = [source, FILES / "letters.jsonl"]
+    whole = loader.create_dataloader("auto", source, tokenizer, **options)
+    expected = [batch["answer"] for batch in itertools.islice(whole, 5)]
+    stopped = loader.create_dataloader("auto", source, tokenizer, **options)
+    list(itertools.islice(stopped, stop))
+    state = json.loads(json.dumps(stopped.state_dict()))
+    resumed = loader.create_dataloader("auto", source, tokenizer, **options)
+    resumed.load_state_dict(state)
+    assert [batch["answer"] for batch in itertools.islice(resumed, 5 - stop)] == expected[stop:]
+
+
+def test_epochs_differ_and_resume_continues_in_the_second(loader, tokenizer):
+    def new():
+        return loader.create_dataloader("auto", FILES / "numbers.jsonl", tokenizer, batch_size=5, shuffle_seed=3)
+
+    whole = new()
+    first, second = column(list(whole), "answer"), column(list(whole), "answer")
+    assert first != second and sorted(first) == sorted(second)
+    stopped = new()
+    list(stopped)
+    list(itertools.islice(stopped, 1))
+    resumed = new()
+    resumed.load_state_dict(stopped.state_dict())
+    assert column(list(resumed), "answer") == second[5:]
+    assert len(column(list(resumed), "answer")) == 20
+
+
+@pytest.mark.parametrize("state", [{}, None, [], {"epoch": 0, "position": 0, "order": {}}])
+def test_a_position_of_another_loader_is_refused(loader, tokenizer, state):
+    made = loader.create_dataloader("auto", FILES / "numbers.jsonl", tokenizer, batch_size=4, shuffle_seed=1)
+    with pytest.raises(loader.UserError, match=r"state|position"):
+        made.load_state_dict(state)
+    other = loader.create_dataloader("auto", FILES / "numbers.jsonl", tokenizer, batch_size=4, shuffle_seed=2)
+    with pytest.raises(loader.UserError, match="shuffle_seed"):
+        made.load_state_dict(other.state_dict())
+
+
+def test_streaming_reads_only_what_it_needs(loader, tokenizer, tmp_path):
+    rows = [{"prompt": f"{i}", "note": "x" * 50_000} for i in range(600)]
+    path = write_jsonl(tmp_path / "large.jsonl", rows)
+    del rows
+    made = loader.create_dataloader("auto", path, tokenizer, batch_size=4, streaming=True)
+    tracemalloc.start()
+    try:
+        count = sum(len(batch["prompt"]) for batch in made)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 600 and peak < 12e6  # the file holds 30 MB
+
+
+def test_streaming_reports_a_bad_row_where_it_stands(loader, tokenizer, tmp_path):
+    rows = [*({"prompt": f"{i}"} for i in range(3000)), {"prompt": 5}]
+    path = write_jsonl(tmp_path / "late.jsonl", rows)
+    made = loader.create_dataloader("auto", path, tokenizer, batch_size=100, streaming=True)
+    with pytest.raises(loader.BadRows, match=r"late.jsonl:3001:"):
+        list(made)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_prompts_too_long_are_counted_and_said(loader, tokenizer, tmp_path, capsys, streaming):
+    # through the template 50 letters are 53 tokens
+    path = write_jsonl(tmp_path / "in.jsonl", [{"prompt": "x"}, {"prompt": "y" * 50}])
+    made = loader.create_dataloader("auto", path, tokenizer, batch_size=4, max_prompt_tokens=52, streaming=streaming)
+    assert column(list(made), "prompt") == [[user("x")]] and made.left_out == 1
+    assert "1 prompt" in capsys.readouterr().err
+    assert column(batches_of(loader, tokenizer, path, max_prompt_tokens=53, streaming=streaming), "prompt")[1:]
+
+
+def test_processes_see_other_rows_of_one_order(loader, tokenizer):
+    seen = []
+    for rank in (0, 1):
+        options = {"batch_size": 4, "shuffle_seed": 3, "rank": rank, "world_size": 2}
+        seen.append([batch["answer"] for batch in batches_of(loader, tokenizer, FILES / "numbers.jsonl", **options)])
+    assert [len(batch) for batch in seen[0]] == [len(batch) for batch in seen[1]] == [4, 4, 2]
+    assert Counter(itertools.chain(*seen[0], *seen[1])) == Counter(str(2 * i) for i in range(20))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torch_data_loader_takes_the_stream(loader, tokenizer, workers):
+    import torch
+
+    stream = loader.stream_dataset("auto", FILES / "numbers.jsonl")
+    assert isinstance(stream, torch.utils.data.IterableDataset)
+    options = {"batch_size": 4, "num_workers": workers, "collate_fn": loader.Collator(tokenizer)}
+    batches = list(torch.utils.data.DataLoader(stream, **options))
+    assert Counter(column(batches, "answer")) == Counter(str(2 * i) for i in range(20))
+    assert all(batch["input_ids"].shape == batch["attention_mask"].shape for batch in batches)
+
+
+def test_system_prompt_in_batches(loader, tokenizer):
+    (batch,) = batches_of(loader, tokenizer, FILES / "ours.jsonl", system_prompt="Think.")
+    assert batch["input_ids"].tolist() == [prompt_ids(tokenizer, [system("Think."), user("6*7?")])]
+
+
+def test_a_registered_format_is_read_like_the_others(loader, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(loader, "CUSTOM", {})
+
+    def trivia(row: dict) -> dict:
+        return {"prompt": [user(row["clue"])], "answer": row["solution_text"], "year": row["year"]}
+
+    loader.register_format("trivia", trivia)
+    rows = [{"clue": "Capital of Peru?", "solution_text": "Lima", "year": 1999}]
+    rows.append({"clue": 5, "solution_text": "x", "year": 1})
+    path = write_jsonl(tmp_path / "trivia.jsonl", rows)
+    loaded = loader.load_rows(path, kind="trivia", on_bad="skip")
+    assert_holds(loaded.rows[0], {"prompt": [user("Capital of Peru?")], "answer": "Lima", "year": 1999})
+    assert [bad["line"] for bad in loaded.rejected] == [2]
+    path = write_jsonl(tmp_path / "one.jsonl", rows[:1])
+    (batch,) = loader.create_dataloader("trivia", path, tokenizer, batch_size=1)
+    assert batch["answer"] == ["Lima"]
+    # asked by name or found by itself; rows of others are none of its business
+    assert loader.load_rows(path).rows[0]["answer"] == "Lima" and "trivia" in loader.load_rows(path).why
+    assert loader.load_rows(FILES / "gsm8k.jsonl").rows[0]["answer"] == "1003"
+
+
+# ------------------------------------------------------------------------------------------------ safety
+
+
+def test_a_decompression_bomb_is_bounded(loader, tmp_path):
+    path = tmp_path / "bomb.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=9) as f:
+        f.write(b'{"prompt": "')
+        for _ in range(64):
+            f.write(b"a" * 2**20)
+        f.write(b'"}\n')
+    tracemalloc.start()
+    try:
+        with pytest.raises(loader.UserError, match="max_bytes"):
+            loader.load_rows(path, max_bytes=1_000_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12e6
+
+
+def test_max_bytes_holds_for_parquet(loader, tmp_path):
+    path = tmp_path / "in.parquet"
+    path.write_bytes(parquet([{"prompt": "a" * 1_000_000}]))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(loader.UserError, match="max_bytes"):
+        loader.load_rows(path, max_bytes=200_000)
+
+
+def test_max_bytes_on_the_command_line(tmp_path):
+    path = tmp_path / "in.jsonl.gz"
+    path.write_bytes(gzip.compress(LINES * 1000))
+    done = command(path, "--max_bytes", 2000, "--validate")
+    assert done.returncode in (1, 2) and "max_bytes" in done.stderr
+
+
+EVENTS, WATCHED = [], ("open", "exec", "compile", "os.system", "os.exec", "subprocess.Popen", "pickle.find_class")
+
+
+def audit(event: str, arguments: tuple):
+    """Note what the process opens and runs, while EVENTS is watched."""
+    if EVENTS and event in (*WATCHED, "socket.connect", "os.listdir", "os.scandir"):
+        EVENTS.append((event, str(arguments[:1])))
+
+
+def test_paths_and_code_in_data_are_never_touched(loader, tmp_path):
+    bait = tmp_path / "bait.txt"
+    bait.write_text("secret")
+    code = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).write_text('x')"
+    rows = [
+        {"prompt": str(bait), "file": str(bait), "image": f"file://{bait}", "tests": [code], "setup": code},
+        {"prompt": "{{ ''.__class__ }} {% set x = 1 %}", "file": str(bait), "image": "", "tests": [code], "setup": ""},
+    ]
+    sources = [write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "in.parquet"]
+    sources[1].write_bytes(parquet(rows))
+    for source in sources:  # once for what is imported on the way
+        loader.load_rows(source)
+    sys.addaudithook(audit)
+    EVENTS.append(("start", ""))
+    try:
+        for source in sources:
+            loaded = loader.load_rows(source)
+            loader.write_rows(loaded.rows, tmp_path / "out.jsonl", target="trl")
+        noted = EVENTS[1:]
+    finally:
+        EVENTS.clear()
+    assert [row["prompt"][0]["content"] for row in loaded.rows] == [row["prompt"] for row in rows]
+    assert not (tmp_path / "ran").exists()
+    assert not [note for note in noted if "bait" in note[1]]
+    # compile: tests are parsed, to see that they are Python
+    assert {event for event, _ in noted} <= {"open", "os.listdir", "os.scandir", "compile"}, noted
+
+
+def test_hub_ids_go_through_datasets_without_remote_code(loader, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    calls = []
+
+    def load_dataset(*args, **kwargs):
+        calls.append((args, kwargs))
+        return datasets.Dataset.from_list([{"question": "6*7?", "answer": "x\n#### 42"}])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    rows = loader.load_rows("openai/gsm8k:main@test").rows
+    assert rows[0]["answer"] == "42"
+    ((args, kwargs),) = calls
+    assert {"openai/gsm8k", "main", "test"} <= {*args, *map(str, kwargs.values())}
+    assert not kwargs.get("trust_remote_code")
+
+
+def test_nothing_in_the_source_unpickles_or_evaluates():
+    source = (ROOT / "scripts" / "data_loader.py").read_text(encoding="utf-8")
+    called = {
+        node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
+    }
+    assert not called & {"eval", "exec", "__import__", "literal_eval", "system", "Popen", "unsafe_load", "read_pickle"}
+    assert "import pickle" not in source and "trust_remote_code=True" not in source
+
+
+# ------------------------------------------------------------------------------------------------ properties
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+WORDS = TEXT.filter(lambda text: text.strip())
+INT64 = st.integers(-(2**63), 2**63 - 1)
+FLOAT = st.floats(allow_nan=False, allow_infinity=False)
+SCALAR = st.none() | st.booleans() | INT64 | FLOAT | TEXT
+NESTED = st.recursive(SCALAR, lambda s: st.lists(s, max_size=3) | st.dictionaries(TEXT, s, max_size=3), max_leaves=6)
+RAW_ROWS = {
+    "prompts": st.fixed_dictionaries({"prompt": WORDS}),
+    "math": st.fixed_dictionaries({"question": WORDS, "answer": st.integers().map("some steps\n#### {:,}".format)}),
+    "prompt_response": st.fixed_dictionaries({"prompt": WORDS, "completion": WORDS}),
+    "preferences": st.tuples(WORDS, WORDS, WORDS)
+    .filter(lambda t: t[1] != t[2])
+    .map(lambda t: dict(zip(("prompt", "chosen", "rejected"), t, strict=True))),
+    "conversations": st.lists(WORDS, min_size=2, max_size=4).map(
+        lambda texts: {"messages": [(user, assistant)[i % 2](text) for i, text in enumerate(texts)]}
+    ),
+    "code": st.fixed_dictionaries(
+        {
+            "task_id": WORDS,
+            "prompt": WORDS,
+            "test": WORDS.map("x = {!r}".format),
+            "entry_point": st.just("f"),
+            "canonical_solution": TEXT,
+        }
+    ),
+}
+PROPERTY = settings(
+    max_examples=25,
+    **{"deadline": None, "derandomize": True, "database": None},
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def complete(row: dict, number: int) -> dict:
+    """The row with the source and id that loading gives to rows without."""
+    return {"source": "set", "id": str(number), **row}
+
+
+@pytest.mark.parametrize("kind", RAW_ROWS)
+@pytest.mark.parametrize("target", ["ours", "trl", "verl"])
+@PROPERTY
+@given(data=st.data())
+def test_normalise_write_read_is_normalise(loader, tmp_path, kind, target, data):
+    raw = data.draw(st.lists(RAW_ROWS[kind], min_size=1, max_size=3))
+    for row in raw:
+        row.update(data.draw(st.dictionaries(st.sampled_from(["meta", "x1", "nøte"]), NESTED, max_size=2)))
+    rows = [complete(loader.normalise(row, kind), i) for i, row in enumerate(raw)]
+    path = tmp_path / "rows.jsonl"
+    loader.write_rows(rows, path, target=target)
+    back = loader.load_rows(path, kind="auto").rows
+    assert list(map(without_none, back)) == list(map(without_none, rows))
+
+
+@pytest.mark.parametrize("target", ["ours", "trl", "verl"])
+@PROPERTY
+@given(rows=st.lists(st.tuples(WORDS, TEXT, INT64, FLOAT, st.booleans(), st.lists(TEXT, max_size=2)), min_size=1))
+def test_parquet_keeps_columns_of_one_type(loader, tmp_path, target, rows):
+    names = ("prompt", "note", "count", "score", "flag", "tags")
+    rows = [complete(loader.normalise(dict(zip(names, row, strict=True)), "prompts"), i) for i, row in enumerate(rows)]
+    path = tmp_path / "rows.parquet"
+    loader.write_rows(rows, path, target=target)
+    assert loader.load_rows(path).rows == rows
+
+
+@pytest.mark.parametrize("target", ["ours", "trl", "verl"])
+@PROPERTY
+@given(extras=st.lists(st.dictionaries(st.sampled_from(["meta", "x1"]), NESTED, max_size=2), min_size=1, max_size=3))
+def test_parquet_never_changes_mixed_columns_in_silence(loader, tmp_path, target, extras):
+    rows = [complete(loader.normalise({"prompt": "x", **extra}, "prompts"), i) for i, extra in enumerate(extras)]
+    path = tmp_path / "rows.parquet"
+    try:
+        loader.write_rows(rows, path, target=target)
+    except loader.UserError:
+        return
+    assert list(map(without_none, loader.load_rows(path).rows)) == list(map(without_none, rows))
+
+
+SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".jsonl.gz"]
+PIECES = [
+    b'{"prompt": ',
+    b'"x"',
+    b"}",
+    b"\n",
+    b"[",
+    b"]",
+    b",",
+    b"NaN",
+    b"\\ud800",
+    b"\xff",
+    b"\x00",
+    b"\r",
+    b'"',
+    b"1e999",
+]
+PIECES += [b'{"messages": [', b'{"role": "user", "content": "x"}', b"9" * 4400, b"\xef\xbb\xbf", b"\xff\xfe"]
+PIECES += [b"prompt,answer\n"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@PROPERTY
+@given(data=st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+@example(data=b"")
+@example(data=b'{"prompt": "x"}\n' * 3 + b'{"prompt": {"a": [[[[]]]]}}')
+def test_arbitrary_bytes_raise_only_the_declared_errors(loader, tmp_path, suffix, data):
+    path = tmp_path / f"data{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
+    for on_bad in ("skip", "fail"):
+        try:
+            loaded = loader.load_rows(path, on_bad=on_bad)
+        except loader.UserError as error:
+            str(error).encode("utf-8")
+        else:
+            assert add_up(loaded.counts) and len(loaded.rows) == loaded.counts["kept"]
+            json.dumps([loaded.rows, loaded.rejected], allow_nan=False)
+
+
+@PROPERTY
+@given(
+    row=st.dictionaries(st.sampled_from(["prompt", "messages", "question", "answer", "chosen", "test_list"]), NESTED)
+)
+def test_any_row_of_known_columns_is_kept_or_reported(loader, tmp_path, row):
+    path = write_jsonl(tmp_path / "row.jsonl", [row])
+    with contextlib.suppress(loader.UserError):
+        loaded = loader.load_rows(path, on_bad="skip")
+        assert add_up(loaded.counts) and loaded.counts["read"] == 1
