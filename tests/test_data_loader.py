@@ -409,8 +409,8 @@ def test_parquet_keeps_nested_columns(loader, tmp_path):
 BROKEN = {
     "latin1.jsonl": (b'{"prompt": "ok"}\n{"prompt": "caf\xe9"}\n', r"(?i)utf-8"),
     "latin1.csv": (b"prompt\nok\ncaf\xe9\n", r"(?i)utf-8"),
-    "utf16_without_bom.jsonl": (LINES.decode().encode("utf-16-le"), ""),
-    "cut_utf16.jsonl": (codecs.BOM_UTF16_LE + LINES.decode().encode("utf-16-le")[:-1], ""),
+    "utf16_without_bom.jsonl": (LINES.decode().encode("utf-16-le"), "(?i)utf-8"),
+    "cut_utf16.jsonl": (codecs.BOM_UTF16_LE + LINES.decode().encode("utf-16-le")[:-1], "(?i)utf-16"),
     "cut.jsonl.gz": (gzip.compress(LINES * 50)[:-12], r"(?i)gz|compress|end"),
     "flipped.jsonl.gz": (gzip.compress(LINES)[:-8] + b"\0" * 8, r"(?i)gz|crc|compress"),
     "cut.parquet": (b"PAR1" + b"\0" * 40, r"(?i)parquet"),
