@@ -1,8 +1,9 @@
 """Reward functions for RL post-training; copy this one file, or point a trainer at it.
 
 A function has TRL's contract, `(prompts, completions, <columns>, **kwargs) -> list[float | None]`; completions are
-strings or chat messages. None means *not applicable to this row*, as without a usable gold answer; text that cannot be
-read scores the minimum and never raises. `f.configure(name=None, option=value, ...)` gives a picklable variant; an
+strings or chat messages. Mathematics needs scripts/math_grader.py beside this file, and code scripts/sandbox.py.
+None means *not applicable to this row*, as without a usable gold answer; text that cannot be read scores the minimum
+and never raises. `f.configure(name=None, option=value, ...)` gives a picklable variant; an
 option may also stand for a column. In braces or brackets: the range; w: the advised weight. Presets have weights:
 `GRPOTrainer(reward_funcs=P, args=GRPOConfig(reward_weights=P.weights), ...)`.
 
@@ -17,7 +18,6 @@ import importlib.util
 import inspect
 import json
 import math
-import operator
 import os
 import re
 import sys
@@ -32,8 +32,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# One blank line between functions, so that the file stays short enough to be read and copied whole.
-# fmt: off
 _LOCK = threading.RLock()
 
 def _load(name: str):
@@ -74,7 +72,7 @@ def _evaluate(function, options: dict, prompts, completions, positional, given) 
             got = f"{name}: got {column} = {type(values).__name__} {str(values)[:60]!r}"
             raise ValueError(f"{got}; expected a list of {len(rows)}; try {name}.configure(...) for one value")
         for row, value in zip(rows, values, strict=True):
-            row[column] = value
+            row[column] = value.tolist() if hasattr(value, "tolist") else value  # numpy, from data frames
     with ThreadPoolExecutor(function.threads) as pool:  # starts no thread before its first job
         scores = (pool.map if function.threads > 1 else map)(lambda row: function.core(**row), rows)
         return [None if score is None else float(score) for score in scores]
@@ -118,15 +116,16 @@ def reward(core=None, *, one_of=(), threads=1):
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _NUMBER = re.compile(
-    r"[^\w.+-]{0,3}([+-]?(?:\d{1,3}(?:,\d{3}){1,12}|\d{1,40})?(?:\.\d{0,40})?(?:[eE][+-]?\d{1,3})?)"
-    r"(?:\s?/\s?(\d{1,20}))?[^\d]{0,30}"
+    r"(?:about|around|\w{1,9} ?=|[^\w.+-]){0,3}\s?([+-]?)[$€£¥]?((?:\d{1,3}(?:,\d{3}){1,12}|\d{1,40})?(?:\.\d{0,40})?"
+    r"(?:[eE][+-]?\d{1,3})?)(?:\s?/\s?(\d{1,20}))?(?!.*\b(?:or|and|to|maybe|plus|minus|times|x)\b)[^\d,;=?]{0,30}[23]?\}?"
 )
 _EQUATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([-+*/]) ?(\d{1,9}(?:\.\d{1,6})?) ?= ?\$?(-?\d{1,12}(?:\.\d{1,6})?)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _CITED = re.compile(r"\[(\d{1,3})\]|\([A-Z][\w'-]{1,40}[^()\d]{0,80}\d{4}[a-z]?\)|https?://\w|\bdoi:10\.")
-_WORD = re.compile(r"\w+")
+_WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
-_SAID, _END = re.compile(r"(?i)(?:####|\banswer(?: is|:))[ *:]*"), re.compile(r"[*.]*(?:\n|$|\.\s)")
+_SAID = re.compile(r"(?i)(?:####|\b(?:answer|option|choice)\b[*_ ]*(?:\bis\b|[:=]|\*\*\s*\n))[\s*_:]*")
+_END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s")  # not after the initials of a name
 
 def _sections(text: str, tag: str) -> list[str]:
     """The contents of every `<tag>…</tag>`."""
@@ -163,7 +162,7 @@ def extract_answer(text: str, marked=True) -> str | None:
     text = _visible(text)
     found = _sections(text, "answer") or (marked and _BOX.findall(text))
     found = found or (_END.split(part[:300])[0] for part in _SAID.split(text)[1:] if marked)
-    found = [part.strip() for part in found if part.strip()]
+    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found if part.strip()]
     return None if not found else found[-1] if len({*found}) == 1 else ""
 
 def _final(text: str, marked=True) -> str:
@@ -175,7 +174,7 @@ def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
     match = _NUMBER.fullmatch(str(value).strip()[:120].replace("\u2212", "-"))
     try:
-        number = float(match[1].replace(",", "")) / float(match[2] or 1)
+        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
     except (TypeError, ValueError, ZeroDivisionError):
         return None
     return number if math.isfinite(number) else None
@@ -228,9 +227,9 @@ def exact_match(text, answer, *, ignore_case=False):
     """1 if the final answer is `answer` (or one of a list of them) but for white space, else 0: {0, 1}, w 1.
     >>> exact_match(None, ["<answer>New  York</answer>", "Paris, London"], ["New York", ["London", "LON"]])
     [1.0, 0.0]"""
+    found, *golds = (" ".join(part.split()).rstrip(".") for part in (_final(text), *_golds(answer)))
     fold = str.casefold if ignore_case else str
-    golds = [fold(" ".join(gold.split())) for gold in _golds(answer)]
-    return fold(" ".join(_final(text).split())) in golds if golds else None
+    return fold(found) in map(fold, golds) if golds else None
 
 @reward(one_of=("answer", "reference"))
 def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
@@ -260,20 +259,21 @@ def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     return None if gold is None else found is not None and abs(found - gold) <= max(rel_tol * abs(gold), abs_tol)
 
 @reward
-def math_equivalence(text, answer):
+def math_equivalence(text, answer, prompt=None):
     r"""1 if the marked final answer (`\boxed`, `####`, tag, phrase) means the same as the gold, else 0: {0, 1}, w 1.
     Two different final answers, a cut-off box and answers inside the thinking part pay nothing.
     >>> math_equivalence(None, [r"so \boxed{\frac{1}{2}}", r"\boxed{41} or \boxed{42}"], ["0.5", "42"])
     [1.0, 0.0]"""
-    return None if answer is None else _load("math_grader").math_score(text, str(answer))
+    scores = [_load("math_grader").math_score(text, gold, completion_text(prompt, ())) for gold in _golds(answer)]
+    return max((score for score in scores if score is not None), default=None)
 
 @reward
-def gsm8k(text, answer):
+def gsm8k(text, answer, prompt=None):
     r"""1 if the marked final answer equals the number after `####` in the gold solution, else 0: {0, 1}, w 1.
     >>> gsm8k(None, ["#### 18", "She has 18 eggs."], ["9 * 2 = 18\n#### 18"] * 2)
     [1.0, 0.0]"""
     gold = str(answer).rpartition("####")[2].strip()
-    return None if _number(gold) is None else _load("math_grader").math_score(text, gold)
+    return None if _number(gold) is None else _load("math_grader").math_score(text, gold, completion_text(prompt, ()))
 
 def _letter(answer: str) -> str | None:
     """The only choice letter of an answer, alone or before its text."""
@@ -288,8 +288,9 @@ def multiple_choice(text, answer):
     The letter stands alone or before its text, "B) Paris"; naming a second letter pays nothing.
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
-    gold = chr(65 + answer) if type(answer) is int and 0 <= answer < 26 else _letter(str(answer))
-    return gold and float(_letter(_final(text)) == gold)
+    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", str(answer))  # "(b)", "B. Vitamin C", or a label "1"
+    gold = chr(65 + answer) if type(answer) is int and 0 <= answer < 26 else named and named[1].upper()
+    return gold and float((_letter(_final(text)) or _final(text).strip("()*. ")) == gold)
 
 _TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
 def _verdict(code: str, tests, **settings):
@@ -315,7 +316,7 @@ def code_execution(text, tests=None, test_cases=None, test=None, test_list=None,
     if not (tests := tests or test_cases or test or test_list):
         return None
     verdict = _verdict(_code(text), tests, entry_point=entry_point, setup=setup or "", **(settings or {}))
-    return verdict and (verdict.fraction if mode == "fraction" else float(verdict.all_passed))
+    return verdict and {"fraction": verdict.fraction, "all": float(verdict.all_passed)}[mode]
 
 def run_test_cases(code: str, test_cases, **settings) -> int:
     """Return how many test cases the code passes, in the sandbox; (input, expected) pairs call `solution`."""
@@ -415,16 +416,15 @@ def code_block_format(text, *, language="python"):
 @reward
 def no_syntax_error(text, *, max_characters=20_000):
     """1 if the last Python block (without any fence, the text) parses and does something, else 0: {0, 1}, w 0.1.
-    Never executes. Bare names, constants and `pass` do nothing, so that prose and stubs do not pay.
+    Never executes. Expressions that call nothing and `pass` do nothing, so that prose does not pay.
     >>> no_syntax_error(None, ["x = [1, 2]", "x = [1, 2", "hello"])
     [1.0, 0.0, 0.0]"""
     try:
         body = ast.parse(_code(text)).body if len(text) <= max_characters else []
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # MemoryError: nested too deeply for the parser
         return 0.0
-    return any(
-        not isinstance(s.value if isinstance(s, ast.Expr) else s, ast.Constant | ast.Name | ast.Pass) for s in body
-    )
+    idle = ast.Expr | ast.Pass | ast.Return
+    return any(isinstance(getattr(s, "value", None), ast.Call) or not isinstance(s, idle) for s in body)
 
 # ---- length, in words, or unit="characters" or "tokens"
 @reward
@@ -470,7 +470,7 @@ def cosine_scaled(text, answer, *, max_length=1000, correct=(0.5, 1.0), wrong=(-
     return None if score is None else end + (start - end) * (1 + cosine) / 2
 
 # ---- style
-_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": lambda a, b: a / (b or math.inf)}
+_OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}
 _CONNECTORS = set("therefore thus hence because since so then first second third next finally however moreover".split())
 _FUNCTION_WORDS = set(
     "a an the this that these those it its he she they we you i his her their our my is are was were be been has have "
@@ -574,7 +574,7 @@ class LLMJudge(_Model):
     """score / 10 by a judge behind an OpenAI-compatible endpoint: [0, 1], w 0.5 to 1; None, and a warning, on failure.
     Async: trainers await it. base_url, model and key fall back to OPENAI_BASE_URL, JUDGE_MODEL and OPENAI_API_KEY.
     Lost connections, 408, 429 and 5xx are retried; `cache` is a JSONL file; the judge sees a gold `answer`. Only the
-    last line of its reply is read. A judge can still be talked round: read what it pays for.
+    JSON that ends its reply is read. A judge can still be talked round: read what it pays for.
     >>> asyncio.run(llm_judge.configure(base_url="http://localhost:8000/v1", model="judge")(["2+2?"], [""]))
     [0.0]"""
 
@@ -617,16 +617,15 @@ class LLMJudge(_Model):
         key, known = hashlib.sha256(json.dumps([url, body]).encode()).hexdigest(), self._state[2]
         if key not in known:
             reply = self._ask(url.rstrip("/") + "/chat/completions", json.dumps(body).encode())
-            value = _json(([line for line in reply.splitlines() if line.strip(" `")] or [""])[-1].strip(" `"))
-            score = value.get("score") if isinstance(value, dict) else None
+            found = re.fullmatch(r'\s*"score"\s*:\s*(-?\d{1,9}(?:\.\d*)?)\s*}[\s`*.]*', reply.rpartition("{")[2])
             with _LOCK:
-                if type(score) not in (int, float) or not math.isfinite(score):
+                if found is None:
                     self.failures += 1
                     if math.log10(self.failures).is_integer():
                         what = f"{self.name}: {self.failures} without a score, last: {reply[:200]!r}"
                         warnings.warn(what, stacklevel=2)
                     return None
-                known[key] = min(10, max(0, score)) / 10
+                known[key] = min(10.0, max(0.0, float(found[1]))) / 10
                 if self.cache:
                     with open(self.cache, "a") as file:
                         file.write(json.dumps([key, known[key]]) + "\n")
@@ -666,7 +665,8 @@ class RewardModel(_Model):
             tokenizer, model = self._state = self._state or (self._load() if completions else (None, None))
             texts = [self._text(tokenizer, p, completion_text(c)) for p, c in zip(prompts, completions, strict=True)]
             for i in range(0, len(texts), self.batch_size):
-                batch = tokenizer(texts[i : i + self.batch_size], padding=True, truncation=True, return_tensors="pt")
+                batch = tokenizer(texts[i : i + self.batch_size], padding=True, truncation=True, return_tensors="pt",
+                                  add_special_tokens=not tokenizer.chat_template)  # a template writes its own
                 scores += model(**batch.to(model.device)).logits[:, 0].float().tolist()
         return [score if math.isfinite(score) else None for score in scores]
 

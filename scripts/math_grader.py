@@ -74,6 +74,11 @@ _GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma
 _SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
 _TOKEN = re.compile(rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
                     rf"|{_SYMBOL.pattern}|\S")
+_NO_UNIT = set(
+    "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
+    "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
+    "choose mod modulo over more less than score minus plus times divided by point itself trillion".split()
+)
 _UNITS = {alias: names.split()[0] for names in (
     "cm centimeter centimetre|m meter metre|km kilometer kilometre|mm millimeter millimetre|inch in inche|ft foot feet|"
     "yd yard|mile mi|g gram|kg kilogram|mg milligram|lb pound|oz ounce|ton tonne|s sec second|min minute|h hr hour|day|"
@@ -317,7 +322,8 @@ def _as_number(text: str) -> _Value:
         words = [w for w in re.findall(r"[a-z]+|[%＄€£¥₹¢/]|\^\d", re.sub(r"[{}]|\^ ", "", m[3].lower())) if w != "of"]
         names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
         known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
-        prose = m[2] and len(words[0]) > 2 and not {"or", "not", "and", "but", "maybe", *_CALLS} & {*words}
+        sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
+        prose = m[2] and len(words[0]) > 2 and sound
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
             number, scale = m[1], math.prod(_SCALE.get(w, 1) for w in words)
             names = [name or w.removesuffix("s") for name, w in zip(names, words, strict=True) if w not in _SCALE]
@@ -467,7 +473,7 @@ class MathWorker:
         """Start the process; `ask` waits until it has imported sympy, and that time is no comparison's."""
         self.ready = False
         self.pid, self.process = os.getpid(), subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), "--math-worker"], bufsize=0, stdin=subprocess.PIPE,
+            [sys.executable, "-P", os.path.abspath(__file__), "--math-worker"], bufsize=0, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
     def ask(self, groups: list) -> bool | None:
@@ -486,11 +492,15 @@ class MathWorker:
                     self.told = True
                     warnings.warn("math-verify is missing: integrals, sums, … are compared as text", stacklevel=2)
                 return False
-            with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
-                self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                waiting.register(self.process.stdout, selectors.EVENT_READ)
-                if waiting.select(4 * _LIMIT_S):  # the worker keeps the limit; this is for one that is lost
-                    return json.loads(self.process.stdout.readline())
+            try:
+                with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
+                    self.process.stdin.write(json.dumps(groups).encode() + b"\n")
+                    waiting.register(self.process.stdout, selectors.EVENT_READ)
+                    if waiting.select(4 * _LIMIT_S):  # the worker keeps the limit; this is for one that is lost
+                        return json.loads(self.process.stdout.readline())
+            except BaseException:  # an interrupt: the answer still to come is not the next question's
+                self.stop()
+                raise
             self.stop()
             self.start()
             return False
@@ -670,13 +680,36 @@ def gold_answer(gold: Any) -> str | None:
     return (boxes[-1] if boxes else text.rpartition("####")[2].strip()) or None
 
 
-def math_score(text: str, gold: Any) -> float | None:
-    """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read."""
+# a sum is never a result; a power or quotient is one, unless it stands in the prompt
+_TASK = re.compile(rf"(?<=[\w)}}!])[+*-]|[√|]|\\(?:int|sum|prod|lim|[lr]?floor|[lr]?ceil)|{_NAMES}")
+_STEP = re.compile(r"[/^!]|\\(?:frac|binom)")
+
+
+def _worked_out(answer: str, task: str) -> bool:
+    """Whether a numerical answer is a result, and not the task to be worked out: copying 34+71 must not pay."""
+    value = _value(answer)
+    number = value.kind == "num" and len(value.data) == 1 and isinstance(value.data[0], Fraction)
+    if value.kind != "raw" and not number:
+        return True  # letters and roots: an expression is the answer
+    plain = re.sub(r"\s|^\s*[A-Za-z]\w*\s*=", "", _clean(answer))
+    literal = re.sub(r"\*10\^(?:\{[-+]?\d+\}|[-+]?\d+)|\^\{[-+]?\d+\}|\^-\d+|(?<=\d)\+(?=\d+/)", "", plain)
+    return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
+
+
+def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
+    """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
+
+    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says.
+    """
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
     answer = final_answer(text)
     equal = math_equal(answer or "", expected)
+    if equal and answer != expected and max(len(answer), len(expected)) < 200:
+        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected)) or _clean(answer) == _clean(expected)
+        if not formula and _worked_out(expected, ""):
+            equal = _worked_out(answer, prompt[-1000:])
     return None if equal is None else float(bool(answer) and equal)
 
 

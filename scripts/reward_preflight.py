@@ -667,8 +667,10 @@ def unicode_junk(row: dict) -> list[str]:
 
 @probe(0.1)
 def prompt_echo(row: dict) -> list[str]:
-    """The prompt again."""
-    return [prompt_text(row["prompt"])]
+    """The prompt again, and its last line in answer marks."""
+    text = prompt_text(row["prompt"])
+    task = (text.strip().splitlines() or [""])[-1].rstrip(" =?:.")
+    return [text, f"<answer>{task}</answer>", f"\\boxed{{{task}}}", f"#### {task}"]
 
 
 @probe(0.25)

@@ -30,10 +30,14 @@ import array
 import ast
 import atexit
 import builtins
+import collections
 import contextlib
 import ctypes
+import datetime
+import decimal
 import errno
 import fcntl
+import fractions
 import gc
 import importlib
 import json
@@ -123,6 +127,29 @@ def receive_frame(channel: socket.socket, deadline: float | None = None, limit: 
     return message
 
 
+def zone(moment) -> list:
+    """The time zone of a date or time as its last argument, none where it has none."""
+    return [] if moment.tzinfo is None else [datetime.timezone(moment.utcoffset() or datetime.timedelta(0))]
+
+
+def plain_types() -> dict:
+    """Further types that travel, each with what gives the arguments that make them."""
+    return {
+        fractions.Fraction: lambda x: (x.numerator, x.denominator),
+        decimal.Decimal: lambda x: (str(x),),
+        datetime.date: lambda x: (x.year, x.month, x.day),
+        datetime.datetime: lambda x: (x.year, x.month, x.day, x.hour, x.minute, x.second, x.microsecond, *zone(x)),
+        datetime.time: lambda x: (x.hour, x.minute, x.second, x.microsecond, *zone(x)),
+        datetime.timezone: lambda x: (x.utcoffset(None),),
+        datetime.timedelta: lambda x: (x.days, x.seconds, x.microseconds),
+        range: lambda x: (x.start, x.stop, x.step),
+        collections.deque: tuple,
+    }
+
+
+PLAIN_TYPES = plain_types()
+
+
 def encode(value, keep=None, depth: int = 0):
     """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
 
@@ -132,6 +159,8 @@ def encode(value, keep=None, depth: int = 0):
         raise ValueError("nested too deeply")
     if value is None or isinstance(value, bool):
         return value
+    if type(value) in PLAIN_TYPES:
+        return {"t": type(value).__name__, "v": [encode(item) for item in PLAIN_TYPES[type(value)](value)]}
     if isinstance(value, int):
         return int(value) if abs(value) < 2**53 else {"t": "int", "v": format(int(value), "x")}
     if isinstance(value, float):
@@ -186,8 +215,11 @@ def decode(data, refer=None, depth: int = 0):
             return complex(*items)
         if kind != "list" and kind != "tuple":
             check_hashes(items)
-        return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
-    except (KeyError, TypeError, ValueError):
+        if kind in ("list", "tuple", "set", "frozenset"):
+            return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
+        made = {plain.__name__: plain for plain in PLAIN_TYPES}[kind]
+        return made(items) if made is collections.deque else made(*items)
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         raise Died("the process sent no valid message") from None
 
 
@@ -443,7 +475,7 @@ class Server:
 
     def __init__(self, control: socket.socket, config: dict):
         self.control, self.config, self.jobs, self.free, self.count = control, config, {}, [], 0
-        self.address_space = 96 << 20
+        self.address_space, self.folder = 96 << 20, None
         with contextlib.suppress(OSError), open("/proc/self/statm") as file:
             self.address_space = int(file.read().split()[0]) * resource.getpagesize() + (16 << 20)
         self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
@@ -467,7 +499,7 @@ class Server:
         """Enter the namespaces, try the other layers on a process, and report."""
         self.namespaces()
         if "mount" in self.config["disable"] or not self.on("mount"):
-            self.base = self.config["scratch"]
+            self.base = self.folder = tempfile.mkdtemp(prefix="sandbox-", dir=self.config["folder"])
             os.chmod(self.base, 0o711)
         else:
             self.base = "/tmp"
@@ -555,6 +587,17 @@ class Server:
                     self.spawn(message, fds)
                 elif message["op"] == "kill":
                     self.kill(message["id"])
+                elif message["op"] == "exit":
+                    return
+
+    def end(self) -> None:
+        """Kill what still runs and leave no folder behind."""
+        for number, _ in list(self.jobs.values()):
+            self.kill(number)
+        self.reap(block=True)
+        if self.folder:
+            with contextlib.suppress(OSError):
+                remove_tree(self.folder)
 
     def receive(self):
         """One request and the open files that came with it; (None, []) when the caller is gone."""
@@ -711,7 +754,10 @@ def serve(fd: int) -> None:
     server.start()
     gc.collect()
     gc.freeze()
-    server.loop()
+    try:
+        server.loop()
+    finally:
+        server.end()
 
 
 # ------------------------------------------------------------------------------------------- inside a forked process
@@ -903,6 +949,8 @@ def operate(call: dict, value, args: list, kwargs: dict):
         "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
         "get": lambda: value,
         "item": lambda: value[args[0]],
+        "set": lambda: setattr(value, *args),
+        "put": lambda: value.__setitem__(*args),
         **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
     }
     return operations[call["op"]]()
@@ -952,9 +1000,16 @@ class RemoteObject:
         return self._judge.ask("item", self._target, (key,))
 
     def __eq__(self, other):
+        self._judge.unfit |= isinstance(other, RemoteObject)
         raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
 
     __hash__ = object.__hash__
+
+    def __setattr__(self, name, value):
+        self._judge.ask("set", self._target, (name, value))
+
+    def __setitem__(self, key, value):
+        self._judge.ask("put", self._target, (key, value))
 
     def convert(self, kind: type):
         """Ask for a plain version of this object and hold it to its type."""
@@ -994,6 +1049,38 @@ class CountAsserts(ast.NodeTransformer):
     def __init__(self):
         self.guarded = 0
 
+    @staticmethod
+    def call(node, name: str, *args) -> ast.Expr:
+        """A call of one of the judge's functions with the line of a test."""
+        return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(node.lineno), *args], []))
+
+    def counted(self, node, statements: list) -> ast.AST:
+        """Statements that count as a test when they end: try: ...  except Exception as e: __fail__(line, e)"""
+        if self.guarded:
+            new = ast.If(ast.Constant(True), statements, [])
+        else:
+            fail = self.call(node, "__fail__", ast.Name("__e__", ast.Load()))
+            handler = ast.ExceptHandler(ast.Name("__Exception__", ast.Load()), "__e__", [fail])
+            new = ast.Try(statements, [handler], [], [])
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+    def visit_Expr(self, node):
+        """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
+        function = getattr(node.value, "func", None)
+        name = getattr(function, "attr", getattr(function, "id", ""))
+        own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"  # unittest counts
+        if not name.startswith("assert") or own:
+            return node
+        return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])
+
+    def visit_With(self, node):
+        """`with pytest.raises(...)` counts as an assert."""
+        calls = [getattr(item.context_expr, "func", None) for item in node.items]
+        new = self.visit_guard(node)
+        if not any(getattr(call, "attr", getattr(call, "id", "")) in ("raises", "assertRaises") for call in calls):
+            return new
+        return self.counted(node, [new, self.call(node, "__check__", ast.Constant(True))])
+
     def visit_guard(self, node):
         self.guarded += 1
         node.body = [self.visit(statement) for statement in node.body]
@@ -1002,23 +1089,20 @@ class CountAsserts(ast.NodeTransformer):
             setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
         return node
 
-    visit_Try = visit_TryStar = visit_With = visit_AsyncWith = visit_guard
+    visit_Try = visit_TryStar = visit_AsyncWith = visit_guard
 
     def visit_Assert(self, node):
         """assert x  ->  try: __check__(line, x)  except Exception as e: __fail__(line, e)"""
+        return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
-        def call(name, *args):
-            function = ast.Name(name, ast.Load())
-            return ast.Expr(ast.Call(function, [ast.Constant(node.lineno), *args], []))
 
-        if self.guarded:
-            new = call("__require__", node.test)
-        else:
-            handler = ast.ExceptHandler(
-                ast.Name("__Exception__", ast.Load()), "__e__", [call("__fail__", ast.Name("__e__", ast.Load()))]
-            )
-            new = ast.Try([call("__check__", node.test)], [handler], [], [])
-        return ast.fix_missing_locations(ast.copy_location(new, node))
+# functions that tests often use without importing them, since the program does
+STANDARD = {
+    name: module
+    for module in ("math", "collections", "copy", "itertools", "functools", "operator", "statistics", "json")
+    for name in importlib.import_module(module).__dict__
+    if not name.startswith("_")
+}
 
 
 class Judge:
@@ -1027,7 +1111,7 @@ class Judge:
     def __init__(self, program: socket.socket, job: dict):
         self.program, self.job = program, job
         self.passed = self.total = 0
-        self.results, self.ended = [], ""
+        self.results, self.ended, self.unfit, self.trusted = [], "", False, True
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
         """Count one test."""
@@ -1089,9 +1173,9 @@ class Judge:
         """An object that stays with the program."""
         return RemoteObject(self, number)
 
-    @staticmethod
-    def refuse(value):
+    def refuse(self, value):
         """Raise for an argument that cannot be sent."""
+        self.unfit = True
         raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
 
     @staticmethod
@@ -1141,6 +1225,14 @@ class Judge:
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
         bases = [node.value for node in nodes if isinstance(node, ast.Attribute)]
         dotted = {node.id for node in bases if isinstance(node, ast.Name)}
+        called = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        for call in called:  # isclose(f(1), 2): what judges a result must not be the program's
+            inner = {n.func.id for n in ast.walk(call) if n in called and n is not call}
+            name, module = call.func.id, STANDARD.get(call.func.id)
+            if name not in namespace and name != self.job["entry_point"] and inner & names.keys():
+                self.trusted &= bool(module) or name not in names
+                if module:
+                    namespace[name] = getattr(importlib.import_module(module), name)
         for name in used - namespace.keys() - vars(builtins).keys():
             kind = str(names.get(name))
             module = kind[7:] if kind.startswith("module ") else {"np": "numpy"}.get(name, name)
@@ -1151,6 +1243,7 @@ class Judge:
             elif name not in names or kind.startswith("module "):
                 continue
             elif kind == "value":
+                self.trusted = False  # the program's own word for what is right
                 namespace[name] = self.ask("get", name)
             else:
                 namespace[name] = RemoteObject(self, name)
@@ -1191,7 +1284,8 @@ def run_judge(channel: socket.socket, program: socket.socket | None = None) -> N
         pass
     except BaseException as error:
         problem = f"{type(error).__name__}: {error}"[:500]
-    answer = {"passed": judge.passed, "total": judge.total, "results": judge.results}
+    answer = {"passed": judge.passed, "total": judge.total, "results": judge.results, "unfit": judge.unfit}
+    answer["trusted"] = judge.trusted
     send_frame(channel, {**answer, "ended": judge.ended, "problem": problem})
     os._exit(0)
 
@@ -1205,8 +1299,10 @@ class Verdict:
 
     Attributes:
         passed, total: numbers of tests.
-        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok.
-        trusted: False where the tests ran beside the program, which could then forge the result.
+        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
+            invalid_tests: the tests compare two objects of the program or pass functions to it (see isolate_tests).
+        trusted: False where the tests ran beside the program, or used its constants or functions to judge results:
+            it could then forge the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
         detail: the first thing that went wrong.
         wall_s: seconds it took.
@@ -1285,7 +1381,7 @@ class Sandbox:
     def start(self) -> None:
         """Start the server; it ends when this process does."""
         packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-        self.owner, self.scratch = os.getpid(), tempfile.mkdtemp(prefix="sandbox-")
+        self.owner = os.getpid()
         self.control, theirs = socket.socketpair()
         self.null = os.open(os.devnull, os.O_RDWR)
         command = [sys.executable, "-s", "-P", "-S", os.path.abspath(__file__), "--server", str(theirs.fileno())]
@@ -1293,7 +1389,7 @@ class Sandbox:
         self.server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
         theirs.close()
         packages = packages if self.site_packages else []
-        send_frame(self.control, {"disable": self.disable, "packages": packages, "scratch": self.scratch})
+        send_frame(self.control, {"disable": self.disable, "packages": packages, "folder": tempfile.gettempdir()})
         try:
             self.report = receive_frame(self.control, time.monotonic() + 60)
         except (Died, TimeoutError, OSError) as error:
@@ -1308,6 +1404,8 @@ class Sandbox:
         if server is None or self.owner != os.getpid():
             return
         atexit.unregister(self.stop)
+        with contextlib.suppress(OSError):
+            send_frame(self.control, {"op": "exit"})  # a forked child of this process may keep the socket open
         self.control.close()
         os.close(self.null)
         try:
@@ -1315,8 +1413,6 @@ class Sandbox:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
-        with contextlib.suppress(OSError):
-            remove_tree(self.scratch)
 
     def ready(self) -> None:
         """Start the server if it does not run, or runs for the process this one was forked from."""
@@ -1362,6 +1458,8 @@ class Sandbox:
 
 
 DEFAULT = Sandbox()
+if hasattr(os, "register_at_fork"):  # a lock that another thread held at the fork would stay locked in the child
+    os.register_at_fork(after_in_child=lambda: setattr(DEFAULT, "lock", threading.Lock()))
 WARNED = set()
 
 
@@ -1489,7 +1587,8 @@ def run_code(
         entry_point: the function under test; also found as a method of a class `Solution`.
         setup: trusted source that the tests see and the program does not: imports, helper functions.
         timeout_s: seconds a test may take; a timeout ends the run and the tests left count as failed.
-        total_timeout_s: seconds all tests may take together (default: four times timeout_s).
+        total_timeout_s: seconds all tests may take together (default: timeout_s for each, but at least for four
+            and at most for ten).
         memory_mb: MiB of address space the program may add.
         strict: raise SandboxError unless programs are kept from network and files.
         isolate_tests: False runs Python tests in the program's process, for tests that compare instances of the
@@ -1510,7 +1609,8 @@ def run_code(
     if not plan.cases or not code.strip():
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
         return Verdict(total=len(plan.cases), status=status, detail=detail)
-    limits = {"timeout_s": timeout_s, "total_s": total_timeout_s or 4 * timeout_s, "memory_mb": memory_mb}
+    total_s = total_timeout_s or timeout_s * min(max(len(plan.cases), 4), 10)
+    limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb}
     if endpoint:
         verdict = run_at_endpoint(endpoint, code, plan, limits)
     else:
@@ -1554,12 +1654,19 @@ def end_of(report: dict | None) -> str:
     return f"the process ended by signal {-status}" if status < 0 else f"the process ended with status {status}"
 
 
+def timeout_text(limits: dict) -> str:
+    """Which of the two limits was reached."""
+    if time.monotonic() >= limits["deadline"]:
+        return f"timeout: all tests together took more than {limits['total_s']} s"
+    return f"timeout: more than {limits['timeout_s']} s"
+
+
 def run_stdin_tests(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
     """Run the program once for each (input, expected output); a timeout ends the run."""
     results = []
     for number, (given, expected) in enumerate(cases):
         if time.monotonic() >= limits["deadline"]:
-            return results
+            return [*results, {"test": number, "passed": False, "detail": timeout_text(limits)}]
         detail = run_script(sandbox, code, given, expected, limits)
         results.append({"test": number, "passed": not detail, "detail": detail})
         if detail.startswith("timeout"):
@@ -1581,7 +1688,7 @@ def run_script(sandbox: Sandbox, code: str, given: str, expected: str, limits: d
             send_frame(process.channel, {"mode": "stdin", "code": code})
         report = process.wait(deadline)
         if report is None:
-            return f"timeout: more than {limits['timeout_s']} s"
+            return timeout_text(limits)
         if report.get("error"):
             raise SandboxError(f"no process could be started: {report['error']}")
         said, printed = (read_back(file) for file in (stderr, stdout))
@@ -1632,7 +1739,7 @@ def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[di
             detail = compare(answer(), expected, mode)
             results.append({"test": number, "passed": not detail, "detail": detail})
     except TimeoutError:
-        end = f"timeout: more than {limits['timeout_s']} s"
+        end = timeout_text(limits)
     except (Died, OSError) as error:
         end = str(error)
     finally:
@@ -1652,7 +1759,7 @@ def compare(answer: dict, expected, mode: str = "same") -> str:
         equal = actual == expected if mode == "==" else same(expected, actual)
         equal = equal or (mode == "wrapped" and same(expected[0], actual))
         return "" if equal else f"returned {reprlib.repr(actual)}, expected {reprlib.repr(expected)}"
-    except (RecursionError, OverflowError, ValueError) as error:
+    except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
 
 
@@ -1680,18 +1787,21 @@ def run_python_tests(
     if end == "the process ended":
         end = end_of(report)
     if end.startswith("timeout"):
-        end = f"timeout: more than {limits['timeout_s']} s"
+        end = timeout_text(limits)
     if end:
         answer["results"].append({"test": 0, "passed": False, "detail": end})
     total = max(answer["total"] + bool(end), 1)
     verdict = conclude(answer["results"], total)
     verdict.passed, verdict.total, verdict.trusted = answer["passed"], answer["total"] + bool(end), isolate
+    verdict.trusted = isolate and answer.get("trusted", True)
     if not verdict.total:
         verdict.status, verdict.detail = "no_tests", "the tests assert nothing"
     elif end:
         verdict.status, verdict.detail = status_of(end), end
     elif verdict.passed == verdict.total:
         verdict.status = "ok"
+    elif answer["unfit"]:
+        verdict.status = "invalid_tests"
     return verdict
 
 
@@ -1759,8 +1869,10 @@ def remote_driver(code: str) -> str:
     """A script that loads the program, performs the call on stdin, and prints the answer behind the call's secret."""
     import inspect
 
-    parts = [inspect.getsource(part) for part in (Died, encode, decode, find, operate)]
-    parts.insert(0, f"import json, math, sys\nMAX_DEPTH = {MAX_DEPTH}\n")
+    used = (Died, zone, plain_types, encode, check_hashes, decode, find, operate)
+    parts = [inspect.getsource(part) for part in used] + ["PLAIN_TYPES = plain_types()\n"]
+    modules = "collections, datetime, decimal, fractions, json, math, sys"
+    parts.insert(0, f"import {modules}\nMAX_DEPTH = {MAX_DEPTH}\n")
     parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\nexec({code!r}, namespace)\n")
     parts.append(
         "call = job['call']\n"
@@ -1774,15 +1886,23 @@ def remote_driver(code: str) -> str:
 
 def post_json(url: str, body: dict, timeout_s: float) -> dict:
     """POST a JSON object and return the JSON object that answers; raise SandboxError if there is none."""
+    from http.client import HTTPException
     from urllib.error import URLError
     from urllib.request import Request, urlopen
 
     request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urlopen(request, timeout=timeout_s) as response:
-            return dict(json.load(response))
-    except (URLError, OSError, ValueError, TypeError) as error:
-        raise SandboxError(f"{url}: {error}; expected a SandboxFusion service") from error
+    for pause in (0.5, 2.0, None):
+        try:
+            with urlopen(request, timeout=timeout_s) as response:
+                answer = json.load(response)
+            if isinstance(answer, dict) and isinstance(answer.get("run_result") or {}, dict):
+                return answer
+            problem = f"got {answer!r:.100}"
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            problem = str(error)
+        if pause:
+            time.sleep(pause)
+    raise SandboxError(f"{url}: {problem}; expected a SandboxFusion service")
 
 
 # ------------------------------------------------------------------------------------------- command line

@@ -79,8 +79,8 @@ def test_agreement_and_no_false_positive():
 def test_batch_equals_single_rows():
     texts, golds = [row["completion"] for row in ROWS], [row["answer"] for row in ROWS]
     chats = [[{"role": "assistant", "content": text}] for text in texts]
-    assert library().math_equivalence(prompts=texts, completions=texts, answer=golds) == verdicts()
-    backwards = library().math_equivalence(prompts=texts, completions=chats[::-1], answer=golds[::-1])
+    assert library().math_equivalence(prompts=[None] * len(texts), completions=texts, answer=golds) == verdicts()
+    backwards = library().math_equivalence(prompts=[None] * len(texts), completions=chats[::-1], answer=golds[::-1])
     assert backwards[::-1] == verdicts()
     assert library().math_equivalence(prompts=[], completions=[], answer=[]) == []
 
@@ -164,3 +164,26 @@ def test_gsm8k(split):
     assert score([f"It is \\boxed{{{other:,}}}." for other in others], numbers) == [0.0] * len(answers)
     unfinished = [(match[1], gold) for match, gold in zip(marked, answers, strict=True) if "answer" not in match[1]]
     assert score(*zip(*unfinished, strict=True)) == [0.0] * len(unfinished)  # a solution without its last line
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "prompt", "expected"),
+    [
+        ("34+71", "105", "34+71=", 0.0),
+        ("71+34", "105", "34+71=", 0.0),
+        ("48/2", "24", "48/2=", 0.0),
+        ("48/2", "24", "Half of 48?", 1.0),
+        ("2^{10}", "1024", "Compute 2^{10}.", 0.0),
+        (r"\sum_{k=1}^{100} k", "5050", "", 0.0),
+        (r"\int_0^1 x^2 dx", "1/3", "", 0.0),
+        ("1/3", "1/3", "Which is less, 1/3 or 1/2?", 1.0),
+        (r"\frac{2}{6}", "1/3", r"Reduce \frac{2}{6}.", 0.0),
+        ("x+1", "x+1", "Simplify x+1.", 1.0),
+        (r"2\sqrt{2}", r"\sqrt{8}", r"Simplify \sqrt{8}.", 1.0),
+        ("105", "105", "34+71=", 1.0),
+    ],
+)
+def test_a_task_is_no_answer(answer, gold, prompt, expected):
+    """Copying the prompt into the answer marks pays nothing: the grader does not do the sum for the model."""
+    chat = [{"role": "user", "content": prompt}]
+    assert library().math_equivalence([prompt, chat], [f"<answer>{answer}</answer>"] * 2, [gold] * 2) == [expected] * 2

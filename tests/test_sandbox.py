@@ -801,3 +801,72 @@ def test_threads_start_one_server(sandbox):
         thread.join()
     box.stop()
     assert len(servers) == 1
+
+
+# ------------------------------------------------------------------------------------------------ forms of tests
+
+POINT = "class P:\n    def __init__(self, x=0):\n        self.x = x\n    def get(self):\n        return self.x\n"
+RAISES = "def f(x):\n    if x < 0:\n        raise ValueError(x)\n    return x\n"
+FIXED = "class P:\n    __slots__ = ()\n    def __setattr__(self, name, value):\n        raise AttributeError(name)\n"
+RAISE_TEST = "import pytest\ndef test_f():\n    with pytest.raises(ValueError):\n        f(-1)\n"
+CLOSE = "import numpy\ndef check(candidate):\n    numpy.testing.assert_allclose(candidate(2), 2.0)\n"
+UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(1), 1)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "status", "passed", "total"),
+    [
+        (POINT, "p = P()\np.x = 5\nassert p.get() == 5\nassert p.x == 5", "ok", 2, 2),
+        (FIXED, "p = P()\np.x = 5\nassert p.x == 5", "failed", 0, 1),
+        ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok", 1, 1),
+        ("from decimal import Decimal\ndef f(x): return Decimal(x)", "assert f('1.5') == 1.5", "ok", 1, 1),
+        ("import datetime\ndef f(*a): return datetime.date(*a)", "assert f(2024, 2, 29).year == 2024", "ok", 1, 1),
+        ("from collections import deque\ndef f(x): return deque(x)", "assert list(f([1, 2])) == [1, 2]", "ok", 1, 1),
+        ("def f(x): return range(x)", "assert f(3) == range(3)", "ok", 1, 1),
+        (RAISES, RAISE_TEST, "ok", 1, 1),
+        ("def f(x): return x", RAISE_TEST, "failed", 0, 1),
+        ("def f(x): return x", CLOSE, "ok", 1, 1),
+        ("def f(x): return x + 1", CLOSE, "failed", 0, 1),
+        ("def f(x): return x", UNITTEST, "ok", 1, 1),
+        ("def f(x): return -x", UNITTEST, "failed", 0, 1),
+        (POINT, "assert P(1) == P(1)", "invalid_tests", 0, 1),
+        ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "invalid_tests", 0, 1),
+        ("def f(x): return x", "def check(candidate):\n    pass", "no_tests", 0, 0),
+        ("def f(x): return x", "def test_f():\n    f(1)", "no_tests", 0, 0),
+    ],
+)
+def test_forms_of_python_tests(sandbox, code, tests, status, passed, total):
+    verdict = sandbox.run_code(code, tests, entry_point="f" if "def f" in code else None)
+    assert (verdict.status, verdict.passed, verdict.total) == (status, passed, total), verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "passed", "trusted"),
+    [
+        ("def isclose(*a, **k): return True\ndef f(): return 0", "assert isclose(f(), 3.14)", False, True),
+        ("class Counter:\n    def __init__(self, x): pass\ndef f(): return 0", "assert Counter(f()) == 1", False, True),
+        ("EXPECTED = 0\ndef f(): return 0", "assert f() == EXPECTED", True, False),
+        ("def near(a, b): return True\ndef f(): return 0", "assert near(f(), 3.14)", True, False),
+        ("def gcd(a, b): return a if not b else gcd(b, a % b)", "assert gcd(gcd(12, 8), 6) == 2", True, True),
+    ],
+)
+def test_what_judges_is_not_the_programs(sandbox, code, tests, passed, trusted):
+    verdict = sandbox.run_code(code, tests)
+    assert (verdict.all_passed, verdict.trusted) == (passed, trusted)
+
+
+def test_results_that_break_comparisons_do_not_reach_the_caller(sandbox):
+    assert not sandbox.run_code("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1").passed
+    aware = "import datetime\ndef f(): return datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)"
+    naive = "import datetime\nassert f() == datetime.datetime(2020, 1, 1)"
+    assert not sandbox.run_code(aware, naive).passed
+    zoned = "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)"
+    assert sandbox.run_code(aware, zoned).all_passed
+
+
+def test_the_time_for_all_tests_grows_with_their_number(sandbox):
+    code = "import time\ntime.sleep(0.3)\nprint(1)"
+    verdict = sandbox.run_code(code, [{"input": "", "output": "1"}] * 8, timeout_s=0.8)
+    assert verdict.all_passed
+    verdict = sandbox.run_code(code, [{"input": "", "output": "1"}] * 8, timeout_s=0.8, total_timeout_s=1.0)
+    assert verdict.status == "timeout" and "all tests together took more than 1.0 s" in verdict.detail

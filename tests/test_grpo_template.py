@@ -1,0 +1,111 @@
+"""templates/basic_grpo_training.py runs as it stands, with two lines edited, and with its Unsloth block let in."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import ROOT, TINY_LM, load_module, save_random_model, script_env
+
+TEMPLATE = ROOT / "templates" / "basic_grpo_training.py"
+SOURCE = TEMPLATE.read_text(encoding="utf-8")
+GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory):
+    """The template, run unchanged in an empty folder."""
+    folder = tmp_path_factory.mktemp("template")
+    done = subprocess.run(
+        [sys.executable, str(TEMPLATE)], cwd=folder, env=script_env(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_runs_unchanged_and_learns(unchanged):
+    folder, done = unchanged
+    said = re.findall(r"'([\d+]+=)', expected '(\d+)': '(.*)'", done.stdout)
+    assert len(said) == 4
+    rewards = [float(r) for r in re.findall(r"'rewards/correct/mean': '([\d.e-]+)'", done.stdout + done.stderr)]
+    assert len(rewards) == 8 and rewards[-1] > rewards[0] + 0.1
+    from transformers import AutoModelForCausalLM
+
+    adapter = json.loads((folder / "runs/basic_grpo/adapter/adapter_config.json").read_text())
+    assert adapter["r"] == 16
+    merged, base = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "runs/basic_grpo/merged", TINY_LM))
+    assert any(not torch.equal(a, b) for a, b in zip(merged.parameters(), base.parameters(), strict=True))
+
+
+def test_uses_nothing_deprecated_of_its_own(unchanged):
+    assert "`gradient_checkpointing` is deprecated" not in unchanged[1].stderr
+
+
+def test_is_one_page_without_flags():
+    assert SOURCE.count("\n") <= 150
+    assert "argparse" not in SOURCE and "sys.argv" not in SOURCE
+    constants = [
+        n.targets[0].id
+        for n in ast.parse(SOURCE).body
+        if isinstance(n, ast.Assign) and not hasattr(n.targets[0], "elts")
+    ]
+    assert constants[:3] == ["ASSETS", "MODEL", "DATA"]
+
+
+@pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K at ../shared/data/gsm8k_train.jsonl")
+def test_two_edited_lines_train_on_gsm8k(tmp_path, monkeypatch, capsys):
+    """The lines MODEL and DATA name what to write there; here a local Qwen2 and GSM8K's file, and a run cut short."""
+    edits = dict(re.findall(r'^(MODEL|DATA) = .*  # ("[^"]+")$', SOURCE, re.MULTILINE))
+    assert edits == {"MODEL": '"Qwen/Qwen2.5-0.5B-Instruct"', "DATA": '"openai/gsm8k"'}
+    head = tmp_path / "gsm8k.jsonl"
+    head.write_text("".join(GSM8K.read_text(encoding="utf-8").splitlines(keepends=True)[:64]))
+    model = save_random_model("qwen2", tmp_path / "qwen")
+    config = json.loads((tmp_path / "qwen" / "config.json").read_text())
+    (tmp_path / "qwen" / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
+    edited = re.sub(r"^MODEL = .*$", f"MODEL = {model!r}", SOURCE, flags=re.MULTILINE)
+    edited = re.sub(r"^DATA = .*$", f"DATA = {str(head)!r}", edited, flags=re.MULTILINE)
+    (tmp_path / "edited.py").write_text(edited)
+    template = load_module(tmp_path / "edited.py", "script_edited_template")
+    assert (template.PER_PASS, template.MAX_TOKENS, template.LEARNING_RATE) == (8, 512, 1e-5)
+    template.STEPS, template.BATCH, template.MAX_TOKENS = 2, 16, 12  # what a CPU does in seconds
+    template.OUTPUT = str(tmp_path / "out")
+    rows = template.make_dataset()
+    assert rows[0]["answer"] == "72" and [m["role"] for m in rows[0]["prompt"]] == ["system", "user"]
+    assert "1,200" not in {row["answer"] for row in rows} and rows.column_names == ["answer", "prompt"]
+    template.main()
+    assert capsys.readouterr().out.count("expected") == 4
+
+
+def test_rewards():
+    template = load_module(TEMPLATE, "script_template")
+    texts = ["<answer>1,200</answer>", "<answer>3</answer> or <answer>1200</answer>", "1200", "<answer>1200"]
+    said = [[{"role": "assistant", "content": text}] for text in texts]
+    assert template.correct(completions=said, answer=["1200"] * 4) == [1.0, 1.0, 0.0, 0.0]
+    assert template.well_formed(completions=said) == [1.0, 0.0, 0.0, 0.0]
+    brief = template.brief(completions=said, answer=["1200"] * 4, completion_ids=[[0] * 12] * 4)
+    assert brief == [pytest.approx(0.75)] * 2 + [0.0, 0.0]
+
+
+def test_unsloth_block_calls_what_unsloth_documents():
+    """Names of arguments as in Unsloth's GRPO guide; the block is at most ten lines and parses where it stands."""
+    block = re.search(r"(?m)^    # Unsloth:.*\n((?:    # .*\n)+)", SOURCE)[0].splitlines()
+    assert len(block) <= 10
+    code = [re.sub(r"^    # ", "    ", line) for line in block[1:]]
+    tree = ast.parse(SOURCE.replace("\n".join(block[1:]), "\n".join(code)))
+    calls = {n.func.attr: n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    documented = {
+        "from_pretrained": {
+            *("model_name", "max_seq_length", "dtype", "load_in_4bit", "fast_inference", "max_lora_rank"),
+            *("gpu_memory_utilization", "load_in_8bit", "full_finetuning", "token"),
+        },
+        "get_peft_model": {
+            *("model", "r", "target_modules", "lora_alpha", "lora_dropout", "bias", "use_gradient_checkpointing"),
+            *("random_state", "use_rslora", "loftq_config"),
+        },
+    }
+    for name, arguments in documented.items():
+        used = {keyword.arg for keyword in calls[name].keywords}
+        assert used and used <= arguments

@@ -1,0 +1,1015 @@
+"""GRPO through TRL: every flag reaches TRL, runs and what they leave, resuming, stages, processes, and bad input."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import (
+    EVAL_DATA,
+    ROOT,
+    SCRIPTS,
+    TINY_LM,
+    TRAIN_DATA,
+    load_script,
+    run_script,
+    save_random_model,
+    script_env,
+)
+from safetensors.torch import load_file
+
+grpo = load_script("grpo_train")
+
+SIZES = [
+    *("--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=8", "--plot_every=0"),
+    *("--save_steps=0", "--eval_every=0"),
+]
+
+REWARDS = '''
+import asyncio
+import os
+import random
+
+calls = 0
+
+
+def text_of(completion):
+    return completion if isinstance(completion, str) else completion[0]["content"]
+
+
+def digits(prompts, completions, answer):
+    return [sum(ch.isdigit() for ch in text_of(c)) / 10 for c in completions]
+
+
+def noisy(prompts, completions, **kwargs):
+    """Draws from Python's generator, and signals its own process at a given call."""
+    global calls
+    calls += 1
+    if os.environ.get("SIGNAL_AT") == str(calls):
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+    return [random.random() - len(text_of(c)) / 10 for c in completions]
+
+
+def fails(prompts, completions, answer, **kwargs):
+    global calls
+    calls += 1
+    if calls > 2 and not os.environ.get("MENDED"):
+        raise KeyError("no such thing")
+    return [len(text_of(c)) / 10 for c in completions]
+
+
+def none(prompts, completions, **kwargs):
+    return [None] * len(completions)
+
+
+def too_many(prompts, completions, **kwargs):
+    return [1.0] * (len(completions) + 1)
+
+
+def infinite(prompts, completions, **kwargs):
+    return [float("inf")] * len(completions)
+
+
+def other_column(prompts, completions, anwser):
+    return [0.0] * len(completions)
+
+
+async def slow(prompts, completions, answer, trainer_state, log_metric, **kwargs):
+    await asyncio.sleep(0.01)
+    log_metric("steps_seen", trainer_state.global_step)
+    return [len(text_of(c)) / 10 for c in completions]
+
+
+class Adaptive:
+    """Its weight follows the success rate of what it has seen."""
+
+    __name__ = "adaptive"
+
+    def __init__(self):
+        self.rate = 0.0
+
+    def __call__(self, prompts, completions, **kwargs):
+        right = [float(len(text_of(c)) > 3) for c in completions]
+        self.rate = 0.5 * self.rate + 0.5 * sum(right) / len(right)
+        return [r * (1 - self.rate) + random.random() / 100 for r in right]
+
+    def state_dict(self):
+        return {"rate": self.rate}
+
+    def load_state_dict(self, state):
+        self.rate = state["rate"]
+
+
+adaptive = Adaptive()
+'''
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A folder with 40 training rows, 8 held-out rows and some reward functions."""
+    folder = tmp_path_factory.mktemp("small")
+    for name, source, count in (("train", TRAIN_DATA, 40), ("eval", EVAL_DATA, 8)):
+        lines = source.read_text().splitlines(keepends=True)[:count]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    (folder / "rewards.py").write_text(REWARDS)
+    return folder
+
+
+@pytest.fixture
+def task(small):
+    """Flags of a small task."""
+    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}"]
+    return [*files, f"--reward={small / 'rewards.py'}:digits", *SIZES]
+
+
+@pytest.fixture
+def ours(capsys):
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+
+    def run(*flags):
+        for name in [name for name in sys.modules if name.startswith("reward_rewards_")]:
+            del sys.modules[name]  # reward functions start anew, as in a new process
+        try:
+            code = grpo.main([*map(str, flags)])
+        except SystemExit as stop:  # argparse
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def trainer_of(ours, monkeypatch, tmp_path):
+    """The trainer that a command line would train, not trained."""
+
+    def build(*flags):
+        class Seen(Exception):
+            pass
+
+        def catch(trainer, checkpoint):
+            raise Seen(trainer)
+
+        monkeypatch.setattr(grpo, "run_steps", catch)
+        with pytest.raises(Seen) as seen:
+            grpo.main([*map(str, flags), f"--output_dir={tmp_path / 'trainer'}"])
+        return seen.value.args[0]
+
+    return build
+
+
+def metrics(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(folder: Path) -> list[dict]:
+    """Metrics without what the clock decides."""
+    return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in metrics(folder)]
+
+
+def weights(folder: Path, name: str = "final/model.safetensors") -> dict:
+    return load_file(folder / name)
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ------------------------------------------------------------------------------------------------ flags reach TRL
+
+TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value}); every other setting is in ELSEWHERE
+    "seed": ("7", {"seed": 7}),
+    "steps": ("17", {"max_steps": 17}),
+    "num_train_epochs": ("2", {"max_steps": 5}),  # 40 prompts x 8 / 128 a step, twice
+    "num_generations": ("16", {"num_generations": 16}),
+    "per_device_train_batch_size": ("24", {"per_device_train_batch_size": 24, "generation_batch_size": 24}),
+    "gradient_accumulation_steps": ("3", {"gradient_accumulation_steps": 3, "steps_per_generation": 3}),
+    "steps_per_generation": ("4", {"steps_per_generation": 4, "generation_batch_size": 512}),
+    "generation_batch_size": ("256", {"generation_batch_size": 256, "steps_per_generation": 2}),
+    "num_iterations": ("2", {"num_iterations": 2}),
+    "max_completion_length": ("33", {"max_completion_length": 33}),
+    "temperature": ("0.7", {"temperature": 0.7}),
+    "top_p": ("0.9", {"top_p": 0.9}),
+    "top_k": ("50", {"top_k": 50}),
+    "use_vllm": ("colocate", {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 768}),
+    "vllm_gpu_memory_utilization": ("0.4", {"vllm_gpu_memory_utilization": 0.4}),
+    "vllm_enable_sleep_mode": ("true", {"vllm_enable_sleep_mode": True}),
+    "vllm_server_base_url": ("http://h:1", {"vllm_server_base_url": "http://h:1"}),
+    "loss_type": ("dr_grpo", {"loss_type": "dr_grpo"}),
+    "importance_sampling_level": ("sequence", {"importance_sampling_level": "sequence"}),
+    "epsilon": ("0.1", {"epsilon": 0.1}),
+    "epsilon_high": ("0.28", {"epsilon_high": 0.28}),
+    "delta": ("1.5", {"delta": 1.5}),
+    "beta": ("0.04", {"beta": 0.04}),
+    "scale_rewards": ("batch", {"scale_rewards": "batch"}),
+    "multi_objective_aggregation": ("normalize_then_sum", {"multi_objective_aggregation": "normalize_then_sum"}),
+    "mask_truncated_completions": ("true", {"mask_truncated_completions": True}),
+    "top_entropy_quantile": ("0.2", {"top_entropy_quantile": 0.2}),
+    "entropy_coef": ("0.01", {"entropy_coef": 0.01}),
+    "learning_rate": ("3e-5", {"learning_rate": 3e-5}),
+    "lr_scheduler_type": ("cosine", {"lr_scheduler_type": "cosine"}),
+    "warmup_steps": ("0.1", {"warmup_steps": 0.1}),
+    "optim": ("sgd", {"optim": "sgd"}),
+    "weight_decay": ("0.1", {"weight_decay": 0.1}),
+    "max_grad_norm": ("0.5", {"max_grad_norm": 0.5}),
+    "precision": ("bf16", {"bf16": True, "fp16": False}),
+    "dtype": ("bfloat16", {"model_init_kwargs": {"dtype": "bfloat16"}}),
+    "use_cpu": ("true", {"use_cpu": True, "dataloader_pin_memory": False}),
+    "gradient_checkpointing": ("true", {"activation_checkpointing": True, "gradient_checkpointing": True}),
+    "report_to": ("tensorboard", {"report_to": ["tensorboard"]}),
+    "logging_steps": ("5", {"logging_steps": 5}),
+    "per_device_eval_batch_size": ("6", {"per_device_eval_batch_size": 6}),
+    "save_steps": ("9", {"save_steps": 9, "save_strategy": "steps"}),
+    "save_total_limit": ("4", {"save_total_limit": 4}),
+    "output_dir": ("somewhere/run", {"output_dir": "somewhere/run/checkpoints", "run_name": "run"}),
+    "trainer_args": ("min_p=0.05", {"min_p": 0.05}),
+    "max_prompt_length": ("99", {}),  # with vLLM, see use_vllm; else it filters the data
+    "shuffle_dataset": ("false", {"shuffle_dataset": False}),  # prompt_order does it, whatever the flag
+}
+ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
+    "profile": "test_profile_is_the_default_and_yaml_and_flags_win",
+    **dict.fromkeys(("model", "data", "eval_data", "reward", "sample_every"), "test_run_leaves_what_it_should"),
+    "prompt_column": "test_bad_input_is_told_in_the_users_words",
+    "preset": "test_gsm8k_through_the_loader_with_the_math_preset",
+    "stages": "test_stages_change_rewards_and_learning_rate_and_survive_a_kill",
+    **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "merge_lora"), "test_lora_trains_merges_and_loads"),
+    "load_in_4bit": "test_bad_input_is_told_in_the_users_words",
+    **dict.fromkeys(("plot_every", "eval_every"), "test_run_leaves_what_it_should"),
+    "resume": "test_killed_and_resumed_equals_uninterrupted",
+    "dry_run": "test_dry_run_prints_the_batch_arithmetic",
+}
+
+
+def trl_args(*flags):
+    """TRL's config for a command line, for the embedded model and 40 prompts."""
+    config = grpo.fill_in(grpo.parse_arguments([*map(str, flags)]), 400_000)
+    return grpo.trl_config(config, grpo.plan_batches(config, 1, 40).steps)
+
+
+def test_every_setting_is_held_by_a_test():
+    names = {f.name for f in dataclasses.fields(grpo.Config)}
+    assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
+    assert {*ELSEWHERE.values()} <= {*globals()}
+
+
+@pytest.mark.parametrize("flag", TO_TRL)
+def test_flag_reaches_trl(flag):
+    value, fields = TO_TRL[flag]
+    args = trl_args(f"--{flag}={value}")
+    assert {name: getattr(args, name) for name in fields} == fields
+    dashed = trl_args(f"--{flag.replace('_', '-')}", value)
+    assert {name: getattr(dashed, name) for name in fields} == fields
+    plain = trl_args()
+    changed = {name for name in fields if getattr(plain, name) != fields[name]}
+    own = {"use_cpu", "dataloader_pin_memory", "vllm_mode", "shuffle_dataset", "fp16", "save_strategy"}
+    assert changed >= fields.keys() - own - ({"activation_checkpointing"} & own), "the value is not the default"
+
+
+def test_choices_are_those_of_trl():
+    from trl.trainer import grpo_trainer
+
+    source = Path(grpo_trainer.__file__).read_text()
+    choices = {f.name: f.metadata["choices"] for f in dataclasses.fields(grpo.Config)}
+    compared = {*re.findall(r"self\.loss_type == \"(\w+)\"", source)}
+    for several in re.findall(r"self\.loss_type in \[([^\]]+)\]", source):
+        compared |= {*re.findall(r'"(\w+)"', several)}
+    assert {*choices["loss_type"]} == compared
+    for value in choices["scale_rewards"] + choices["importance_sampling_level"]:
+        assert f'"{value}"' in source
+    for value in choices["multi_objective_aggregation"]:
+        assert f'"{value}"' in source
+
+
+def test_trls_defaults_hold_for_real_models():
+    from trl import GRPOConfig
+
+    args = grpo.trl_config(grpo.fill_in(grpo.parse_arguments([]), 500_000_000), 10)
+    plain = GRPOConfig(use_cpu=True, bf16=False)
+    for name in (*grpo.SAME, "epsilon_high", "delta"):
+        differs = ("gradient_accumulation_steps", "max_completion_length", "seed", "logging_steps", "save_total_limit")
+        if name not in differs:
+            assert getattr(args, name) == getattr(plain, name), name
+    assert args.learning_rate == 1e-6 and args.num_generations == 8
+
+
+def test_lora_has_ten_times_the_learning_rate():
+    for parameters in (400_000, 7_000_000_000):
+        full, lora = (
+            grpo.fill_in(grpo.parse_arguments(flags), parameters).learning_rate for flags in ([], ["--lora_rank=8"])
+        )
+        assert lora == pytest.approx(10 * full)
+    given = grpo.fill_in(grpo.parse_arguments(["--lora_rank=8", "--learning_rate=2e-6"]), 7_000_000_000)
+    assert given.learning_rate == 2e-6
+
+
+@pytest.mark.parametrize(
+    ("pair", "field", "value"),
+    [
+        ("min_p=none", "min_p", None),
+        ("adam_beta2=0.95", "adam_beta2", 0.95),
+        ("sync_ref_model=true", "sync_ref_model", True),
+        ("ref_model_sync_steps=64", "ref_model_sync_steps", 64),
+        ('generation_kwargs={"min_new_tokens": 3}', "generation_kwargs", {"min_new_tokens": 3}),
+        ("chat_template_kwargs={'enable_thinking': False}", "chat_template_kwargs", {"enable_thinking": False}),
+        ("lr_scheduler_kwargs=none", "lr_scheduler_kwargs", None),
+        ("log_completions=yes", "log_completions", True),
+        ("hub_model_id=me/it", "hub_model_id", "me/it"),
+        ("pad_to_multiple_of=8", "pad_to_multiple_of", 8),
+        ('accelerator_config={"split_batches": false}', "accelerator_config", {"split_batches": False}),
+    ],
+)
+def test_trainer_args_are_typed(pair, field, value):
+    got = grpo.trainer_fields([pair])
+    assert got == {field: value} and type(got[field]) is type(value)
+
+
+def test_trainer_args_take_several_and_model_init_kwargs_are_merged():
+    flags = ["--trainer_args", "min_p=0.1", 'model_init_kwargs={"attn_implementation": "eager"}', "--steps", "3"]
+    config = grpo.parse_arguments([*flags, "--trainer-args", "adam_beta1=0.8"])
+    assert config.trainer_args[0] == "min_p=0.1" and len(config.trainer_args) == 3 and config.steps == 3
+    args = trl_args(*flags)
+    assert args.model_init_kwargs == {"dtype": "float32", "attn_implementation": "eager"}
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("min_pp=0.1", "try min_p"),
+        ("warmup_ratio=0.1", "try --warmup_steps 0.1"),
+        ("learning_rate=1", "try --learning_rate 1"),
+        ("max_steps=3", "--steps"),
+        ("min_p", "expected key=value"),
+        ("ref_model_sync_steps=often", "expected int"),
+        ("generation_kwargs={1", "expected JSON"),
+    ],
+)
+def test_trainer_args_that_cannot_be(pair, message):
+    with pytest.raises(grpo.UserError, match=re.escape(message)):
+        grpo.trainer_fields([pair])
+
+
+def test_profile_is_the_default_and_yaml_and_flags_win(tmp_path):
+    (tmp_path / "s.yaml").write_text("profile: memory\nlora_rank: 4\nlearning_rate: 5e-6\n")
+    config = grpo.parse_arguments(["--config", str(tmp_path / "s.yaml"), "--gradient_accumulation_steps=2"])
+    assert (config.profile, config.lora_rank, config.gradient_accumulation_steps) == ("memory", 4, 2)
+    assert config.learning_rate == 5e-6 and config.per_device_train_batch_size == 2 and config.precision == "bf16"
+    for profile, settings in grpo.PROFILES.items():
+        config = grpo.parse_arguments(["--profile", profile])
+        assert all(getattr(config, name) == value for name, value in settings.items())
+        grpo.check_settings(config)
+        grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)
+
+
+def test_profile_shows_what_it_sets():
+    shown = run_script("grpo_train", "--profile", "memory", "--help").stdout
+    assert re.search(r"lora_rank RANK.*?\(default:\s+16\)", shown, re.DOTALL)
+
+
+# ------------------------------------------------------------------------------------------------ arithmetic
+
+
+@pytest.mark.parametrize(
+    ("flags", "world", "expected"),
+    [  # completions a rollout, prompts a rollout, completions a step, steps a rollout, rollouts, steps
+        ([], 1, (128, 16, 128, 1, 100, 100)),
+        (["--per_device_train_batch_size=4", "--gradient_accumulation_steps=2"], 1, (8, 1, 8, 1, 100, 100)),
+        (["--per_device_train_batch_size=2", "--gradient_accumulation_steps=2"], 4, (16, 2, 16, 1, 100, 100)),
+        (["--per_device_train_batch_size=8", "--steps_per_generation=4"], 1, (32, 4, 8, 4, 25, 100)),
+        (["--per_device_train_batch_size=8", "--num_iterations=2"], 1, (8, 1, 8, 2, 50, 100)),
+        (["--per_device_train_batch_size=8", "--gradient_accumulation_steps=4", "--steps_per_generation=2"], 1,
+         (16, 2, 32, 1, 200, 100)),
+        (["--per_device_train_batch_size=8", "--num_train_epochs=0.5"], 1, (8, 1, 8, 1, 20, 20)),
+    ],
+)  # fmt: skip
+def test_batch_arithmetic(flags, world, expected):
+    config = grpo.fill_in(grpo.parse_arguments(flags), 400_000)
+    assert dataclasses.astuple(grpo.plan_batches(config, world, 40)) == expected
+    if world == 1:
+        args = grpo.trl_config(config, 100)
+        assert args.generation_batch_size == expected[0]
+
+
+def test_prompts_come_in_a_new_order_every_pass_and_none_is_dropped():
+    config = grpo.Config(seed=3)
+    order = grpo.prompt_order(config, 10, 35)
+    passes = [order[i : i + 10] for i in (0, 10, 20)]
+    assert all(sorted(p) == [*range(10)] for p in passes) and passes[0] != passes[1]
+    assert grpo.prompt_order(config, 10, 50)[:35] == order, "a longer run begins with the same prompts"
+    assert grpo.prompt_order(grpo.Config(shuffle_dataset=False), 3, 7) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_share_of_groups_without_signal():
+    assert grpo.signal_free([1.2] * 8 + [0.0, 1.0] * 4, 8) == 0.5
+    assert grpo.signal_free([0.2, 0.2, 1.0, 1.0], 2) == 1.0
+
+
+def test_dry_run_prints_the_batch_arithmetic(ours, task, tmp_path):
+    code, out, error = ours(*task, "--steps=10", "--dry_run", f"--output_dir={tmp_path / 'x'}")
+    assert code == 0, error
+    shown = json.loads(out)
+    assert not (tmp_path / "x").exists()
+    batch = shown["batch"]
+    assert batch["prompts_per_step"] == 2 and batch["completions_per_step"] == 8 and batch["optimizer_steps"] == 10
+    assert batch["completion_tokens_at_most"] == 10 * 8 * 8 and batch["passes_over_the_data"] == 0.5
+    assert len(shown["must_divide"]) == 3 and shown["trl"]["num_generations"] == 4
+    assert shown["parameters"] == sum(p.numel() for p in weights(TINY_LM, "model.safetensors").values())
+
+
+# ------------------------------------------------------------------------------------------------ a normal run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Twenty steps of the embedded task through the real command line, with its defaults."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    result = run_script(
+        *("grpo_train", "--steps", 20, "--output_dir", folder, "--report_to", "tensorboard"),
+        *("--sample_every", 10, "--eval_every", 10, "--save_steps", 10, "--plot_every", 10),
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    return folder, result
+
+
+def test_twenty_steps_raise_reward_and_accuracy(finished):
+    lines, summary = metrics(finished[0]), json.loads((finished[0] / "summary.json").read_text())
+    first, last = (sum(line["reward/mean"] for line in lines[part]) / 5 for part in (slice(1, 6), slice(16, 21)))
+    assert last > first + 0.1
+    assert summary["accuracy_before"] <= 0.55 and summary["accuracy_after"] > summary["accuracy_before"] + 0.2
+
+
+def test_run_leaves_what_it_should(finished):
+    folder, result = finished
+    lines = metrics(folder)
+    assert [line["step"] for line in lines] == [*range(21)]
+    glossary = (ROOT / "references" / "metrics.md").read_text()
+    functions = {"correctness_reward", "format_reward"}
+    for line in lines[1:]:
+        assert {*grpo.METRICS.values()} - {"kl/ref", "rollout/logprob_gap_max"} <= {*line}
+        assert {f"reward/{f}" for f in functions} | {"reward/zero_std_frac", "time/reward"} <= {*line}
+        assert all(math.isfinite(value) for value in line.values())
+        for key in line.keys() - {"step"}:
+            namespace, _, name = key.partition("/")
+            assert f"| `{namespace}/<function>` |" in glossary if name in functions else f"| `{key}` |" in glossary
+    assert [line["step"] for line in lines if "eval/accuracy" in line] == [0, 10, 20]
+    entries = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    assert {(e["step"], e["kind"]) for e in entries} == {
+        (0, "eval"),
+        (10, "eval"),
+        (20, "eval"),
+        (10, "train"),
+        (20, "train"),
+    }
+    for e in entries:
+        parts = e["rewards"]
+        assert e["score"] == pytest.approx(parts["correctness_reward"] + 0.2 * parts["format_reward"])
+    from PIL import Image
+
+    with Image.open(folder / "curves.png") as picture:
+        assert picture.format == "PNG" and picture.width > 600
+    assert sorted(p.name for p in (folder / "checkpoints").glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-20"]
+    assert json.loads((folder / "config.json").read_text())["steps"] == 20
+    assert "held-out accuracy" in result.stdout and "final/ loads" in result.stdout
+    assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
+
+
+def test_final_loads_and_its_sample_is_its_own(finished):
+    from transformers import pipeline
+
+    summary = json.loads((finished[0] / "summary.json").read_text())
+    ask = pipeline("text-generation", model=str(finished[0] / "final"))
+    for sample in summary["final_samples"]:
+        said = ask(sample["prompt"], max_new_tokens=60, do_sample=False)[0]["generated_text"][-1]["content"]
+        assert said == sample["completion"]
+    assert same(weights(finished[0]), weights(finished[0], "checkpoints/checkpoint-20/model.safetensors"))
+    assert not same(weights(finished[0]), weights(TINY_LM, "model.safetensors"))
+
+
+def test_tracker_has_trls_names_and_the_held_out_figures(finished):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (folder,) = {p.parent for p in (finished[0] / "tensorboard").rglob("events.*")}
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    rewards = [e.value for e in events.Scalars("train/reward")]
+    lines = metrics(finished[0])
+    assert rewards == [pytest.approx(line["reward/mean"], rel=1e-5) for line in lines[1:]]
+    held_out = [(e.step, e.value) for e in events.Scalars("eval/accuracy")]
+    assert held_out == [(s, pytest.approx(lines[s]["eval/accuracy"], rel=1e-5)) for s in (10, 20)]
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"])
+def test_each_loss_trains_two_steps(ours, task, tmp_path, loss_type):
+    level = "sequence" if loss_type == "luspo" else "token"
+    out = tmp_path / "run"
+    code, _, error = ours(
+        *(*task, "--steps=2", f"--loss_type={loss_type}", f"--importance_sampling_level={level}"),
+        *("--num_iterations=2", "--beta=0.01", f"--output_dir={out}"),
+    )
+    assert code == 0, error
+    lines = metrics(out)
+    assert [line["step"] for line in lines] == [0, 1, 2] and "kl/ref" in lines[1]
+    assert not same(weights(out), weights(TINY_LM, "model.safetensors"))
+
+
+def test_lora_trains_merges_and_loads(ours, task, tmp_path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    out = tmp_path / "run"
+    flags = ["--lora_rank=4", "--lora_alpha=12", "--lora_dropout=0.1", "--steps=2"]
+    code, _, error = ours(*task, *flags, "--merge_lora", f"--output_dir={out}")
+    assert code == 0, error
+    adapter = json.loads((out / "final" / "adapter" / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"], adapter["lora_dropout"]) == (4, 12, 0.1)
+    assert {name.rpartition(".")[2] for name in adapter["target_modules"]} == {
+        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+    }
+    merged, base = (AutoModelForCausalLM.from_pretrained(path) for path in (out / "final", TINY_LM))
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        assert (merged(ids).logits - base(ids).logits).abs().max() > 1e-4
+        beside = PeftModel.from_pretrained(base, str(out / "final" / "adapter")).eval()
+        assert torch.allclose(merged(ids).logits, beside(ids).logits, atol=1e-4)
+    code, _, error = ours(*task, *flags, f"--output_dir={tmp_path / 'adapter'}")
+    assert code == 0, error
+    assert not (tmp_path / "adapter" / "final" / "model.safetensors").exists()
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "adapter" / "final")  # finds its base by itself
+    with torch.no_grad():
+        assert torch.allclose(merged(ids).logits, loaded(ids).logits, atol=1e-4)
+
+
+def test_rewards_get_every_column_as_it_is_in_the_file(ours, small, tmp_path):
+    rows = [
+        {"prompt": f"{n}+1=", "mixed": n if n % 2 else "two", "when": "2026-01-02", "deep": {"a": [n]}, "row": "x"}
+        for n in range(6)
+    ]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    code = "import json, pathlib\n\n\ndef keep(prompts, completions, **columns):\n"
+    code += "    seen = {k: columns[k] for k in ('mixed', 'when', 'deep', 'row')} | {'prompts': prompts}\n"
+    code += f"    pathlib.Path({str(tmp_path / 'seen.json')!r}).write_text(json.dumps(seen))\n"
+    (tmp_path / "r.py").write_text(code + "    return [float(len(c)) for c in completions]\n")
+    out = tmp_path / "run"
+    flags = [f"--data={tmp_path / 'd.jsonl'}", f"--reward={tmp_path / 'r.py'}:keep", "--steps=1", *SIZES]
+    status, _, error = ours(*flags, f"--output_dir={out}")
+    assert status == 0, error
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    by_prompt = {row["prompt"]: row for row in rows}
+    assert len(seen["prompts"]) == 8 and len({*seen["prompts"]}) == 2
+    for i, prompt in enumerate(seen["prompts"]):
+        assert all(seen[k][i] == by_prompt[prompt][k] for k in ("mixed", "when", "deep", "row"))
+
+
+def test_async_rewards_get_trls_extras(ours, small, tmp_path):
+    out = tmp_path / "run"
+    flags = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES]
+    rewards = [f"--reward={small / 'rewards.py'}:slow", f"--reward={small / 'rewards.py'}:digits*0.5"]
+    code, _, error = ours(*flags, *rewards, "--steps=2", "--save_steps=2", f"--output_dir={out}")
+    assert code == 0, error
+    history = json.loads((out / "checkpoints/checkpoint-2/trainer_state.json").read_text())["log_history"]
+    assert [entry["steps_seen"] for entry in history if "steps_seen" in entry] == [0.0, 1.0]
+    assert {"reward/slow", "reward/digits", "eval/slow"} <= {*metrics(out)[-1]} | {*metrics(out)[0]}
+
+
+def test_vllm_evaluates_greedily_and_keeps_its_temperature():
+    class Engine:
+        temperature, synced = 0.8, 0
+
+        def sync_weights(self):
+            self.synced += 1
+
+        def generate(self, prompts, images, num_generations):
+            assert self.temperature == 0.0 and images is None and num_generations == 1
+            return prompts, [[7]] * len(prompts), None, None
+
+    class Trainer:
+        use_vllm, vllm_generation = True, Engine()
+
+    assert grpo.greedy_completions(Trainer, [[1], [2]], 8) == [[7], [7]]
+    assert Trainer.vllm_generation.temperature == 0.8 and Trainer.vllm_generation.synced == 1
+
+
+# ------------------------------------------------------------------------------------------------ interrupted = not
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(small, tmp_path_factory):
+    """A run whose outcome depends on the generators, the schedule and several passes over few prompts."""
+    out = tmp_path_factory.mktemp("uninterrupted") / "run"
+    files = [f"--data={small / 'eval.jsonl'}", f"--eval_data={small / 'eval.jsonl'}"]
+    flags = [*files, f"--reward={small / 'rewards.py'}:noisy", *SIZES, "--steps=7", "--lr_scheduler_type=cosine"]
+    flags += ["--save_steps=2", "--eval_every=2", "--sample_every=1", "--save_total_limit=3"]
+    done = run_script("grpo_train", *flags, "--output_dir", out)
+    assert done.returncode == 0, done.stderr
+    return out, flags
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "kept"),
+    [
+        (signal.SIGKILL, -signal.SIGKILL, ["checkpoint-2", "checkpoint-4"]),
+        (signal.SIGTERM, 128 + signal.SIGTERM, ["checkpoint-2", "checkpoint-4", "checkpoint-5"]),
+    ],
+)
+def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, number, code, kept):
+    """The eighth call of the reward is that of step 5: three evaluations (0, 2, 4) and four rollouts come before."""
+    plain, flags = uninterrupted
+    out = tmp_path / "run"
+    env = {"SIGNAL_AT": "8", "SIGNAL": str(int(number))}
+    cut = run_script("grpo_train", *flags, "--output_dir", out, env=env)
+    assert cut.returncode == code, cut.stderr
+    assert "Traceback" not in cut.stderr and not (out / "final").exists()
+    assert sorted(p.name for p in (out / "checkpoints").glob("checkpoint-*")) == kept
+    broken = out / "checkpoints" / "checkpoint-6"  # as a kill while saving leaves it
+    broken.mkdir()
+    (broken / "trainer_state.json").write_text('{"global_step": 6, "stateful')
+    resumed, _, error = ours(*flags, f"--output_dir={out}", "--resume")
+    assert resumed == 0, error
+    assert json.loads((out / "summary.json").read_text())["steps"] == 7
+    assert untimed(out) == untimed(plain)
+    assert same(weights(out), weights(plain))
+    assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
+    states = [json.loads((f / "checkpoints/checkpoint-7/trainer_state.json").read_text()) for f in (out, plain)]
+    assert states[0]["global_step"] == states[1]["global_step"] == 7
+
+
+def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path):
+    import shutil
+
+    plain, flags = uninterrupted
+    out = tmp_path / "run"
+    shutil.copytree(plain, out)
+    shutil.rmtree(out / "final")
+    code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
+    assert code == 0, error
+    assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
+
+
+@pytest.mark.parametrize("kind", [[], ["--lora_rank=4"]], ids=["full", "lora"])
+def test_a_longer_run_begins_with_the_shorter(ours, task, tmp_path, kind):
+    flags = [*[f for f in task if "save_steps" not in f], *kind, "--lr_scheduler_type=constant", "--save_steps=2"]
+    plain, parts = tmp_path / "plain", tmp_path / "parts"
+    assert ours(*flags, f"--output_dir={plain}", "--steps=4")[0] == 0
+    assert ours(*flags, f"--output_dir={parts}", "--steps=2")[0] == 0
+    code, _, error = ours(*flags, f"--output_dir={parts}", "--steps=4", "--resume")
+    assert code == 0, error
+    name = "final/adapter_model.safetensors" if kind else "final/model.safetensors"
+    assert same(weights(parts, name), weights(plain, name))
+
+
+def test_adaptive_reward_of_the_library_is_saved_and_goes_on(ours, small, tmp_path):
+    code = "import importlib.util, sys\n"
+    code += f"spec = importlib.util.spec_from_file_location('lib', {grpo.EMBEDDED_REWARDS!r})\n"
+    code += "sys.modules['lib'] = lib = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(lib)\n"
+    code += "fading = lib.AdaptiveReward([lib.correctness_reward, lib.format_reward], [0.2, 1.0], [1.0, 0.2])\n"
+    (tmp_path / "fading.py").write_text(code)
+    out = tmp_path / "run"
+    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES[:-2], "--save_steps=1"]
+    flags = [*files, f"--reward={tmp_path / 'fading.py'}:fading", f"--output_dir={out}"]
+    for steps, more in ((2, []), (4, ["--resume"])):
+        status, _, error = ours(*flags, f"--steps={steps}", *more)
+        assert status == 0, error
+        state = json.loads((out / f"checkpoints/checkpoint-{steps}/trainer_state.json").read_text())
+        assert state["stateful_callbacks"]["RunCallback"]["attributes"]["rewards"]["adaptive_reward"]
+    assert [line["step"] for line in metrics(out)] == [0, 1, 2, 3, 4]
+
+
+def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
+    out = tmp_path / "run"
+    flags = ["--num_iterations=4", "--steps=12", "--save_steps=3", "--save_total_limit=9"]
+    code, _, error = ours(*[f for f in task if "save_steps" not in f], *flags, f"--output_dir={out}")
+    assert code == 0 and "checkpoints every 4 steps" in error
+    assert sorted(p.name for p in (out / "checkpoints").glob("checkpoint-*")) == [f"checkpoint-{n}" for n in (12, 4, 8)]
+
+
+def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small, tmp_path):
+    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES]
+    rewards = small / "rewards.py"
+    stages = f"format:2@1e-3,{rewards}:noisy+{rewards}:adaptive*2:4@1e-4"
+    flags = [*files, f"--stages={stages}", "--save_steps=1", "--lr_scheduler_type=constant", "--save_total_limit=9"]
+    plain, out = tmp_path / "plain", tmp_path / "run"
+    done = run_script("grpo_train", *flags, "--output_dir", plain)
+    assert done.returncode == 0, done.stderr
+    assert "stage 1 of 2 from step 1: format_reward x 1" in done.stderr
+    assert "stage 2 of 2 from step 3: noisy x 1, adaptive x 2" in done.stderr
+    lines = metrics(plain)
+    assert [line["optim/lr"] for line in lines[1:]] == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4])
+    assert ["reward/format_reward" in line for line in lines[1:]] == [True, True, False, False, False, False]
+    for line in lines[3:]:
+        assert line["reward/mean"] == pytest.approx(line["reward/noisy"] + 2 * line["reward/adaptive"], abs=1e-5)
+    states = [
+        json.loads((plain / f"checkpoints/checkpoint-{n}/trainer_state.json").read_text())["stateful_callbacks"]
+        for n in range(1, 7)
+    ]
+    rates = [state["RunCallback"]["attributes"]["rewards"]["adaptive"]["rate"] for state in states]
+    assert rates[:2] == [0.0, 0.0] and len({*rates[2:]}) == 4, "evaluation does not move it, training does"
+    env = {"SIGNAL_AT": "4", "SIGNAL": str(int(signal.SIGKILL))}  # evaluation, steps 3 and 4, then step 5
+    cut = run_script("grpo_train", *flags, "--output_dir", out, env=env)
+    assert cut.returncode == -signal.SIGKILL
+    assert max(grpo.saved_steps(grpo.Config(output_dir=str(out)))) == 4
+    code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
+    assert code == 0, error
+    assert untimed(out) == untimed(plain) and same(weights(out), weights(plain))
+
+
+def test_a_stage_without_learning_rate_has_the_runs(ours, task):
+    code, out, error = ours(*task, "--stages=format:2@1e-3,correctness:4", "--learning_rate=1e-4", "--dry_run")
+    assert code == 0, error
+    shown = json.loads(out)
+    assert [stage["learning_rate"] for stage in shown["stages"]] == [1e-3, 1e-4]
+    assert shown["trl"]["learning_rate"] == 1e-3 and shown["trl"]["max_steps"] == 6
+
+
+@pytest.mark.parametrize(
+    ("specs", "expected"),
+    [
+        (["format:200,correctness:800"], [(["format"], 200, 0), (["correctness"], 800, 0)]),
+        (["a*0.5+r.py:b:20@1e-5", "c:3"], [(["a*0.5", "r.py:b"], 20, 1e-5), (["c"], 3, 0)]),
+        (["{'rewards': ['a', 'r.py:b'], 'steps': 5, 'learning_rate': '1e-5'}"], [(["a", "r.py:b"], 5, 1e-5)]),
+    ],
+)
+def test_stages_are_parsed(specs, expected):
+    assert grpo.parse_stages(specs) == expected
+
+
+def test_stages_from_yaml(tmp_path):
+    (tmp_path / "stages.yaml").write_text("- {rewards: format, steps: 2}\n- rewards: [a, b]\n  steps: 3\n")
+    expected = [(["format"], 2, 0), (["a", "b"], 3, 0)]
+    assert grpo.parse_stages([str(tmp_path / "stages.yaml")]) == expected
+    (tmp_path / "run.yaml").write_text("stages:\n" + (tmp_path / "stages.yaml").read_text())
+    config = grpo.parse_arguments(["--config", str(tmp_path / "run.yaml")])
+    assert grpo.parse_stages(config.stages) == expected
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
+    out = tmp_path / "run"
+    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES, "--eval_every=2"]
+    flags = [*files, f"--reward={small / 'rewards.py'}:digits", f"--reward={small / 'rewards.py'}:adaptive"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
+    launch += ["--num_machines=1"]
+    launch += ["--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0", str(SCRIPTS / "grpo_train.py")]
+    done = subprocess.run(
+        [*launch, *flags, "--steps=3", "--save_steps=3", f"--output_dir={out}"],
+        env=script_env(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = metrics(out)
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert (out / "checkpoints" / "checkpoint-3" / "rng_state_1.pth").exists(), "there were two processes"
+    assert len(json.loads((out / "summary.json").read_text())["final_samples"]) == 4
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def rows(**columns) -> str:
+    return "".join(json.dumps({name: value} | {"answer": "1"}) + "\n" for name, value in columns.items())
+
+
+BAD = {
+    "batch is no whole groups": (
+        ["--per_device_train_batch_size=12", "--num_generations=8"],
+        "= 12 completions a rollout, which are no whole groups of num_generations 8; expected a multiple of 8; "
+        "try --per_device_train_batch_size 16, or --num_generations 4",
+    ),
+    "group of one": (["--num_generations=1"], "got num_generations 1; expected 2 or more"),
+    "rollout and step": (["--steps_per_generation=3", "--gradient_accumulation_steps=2"], "one to be a multiple"),
+    "both rollout sizes": (["--steps_per_generation=3", "--generation_batch_size=64"], "expected one"),
+    "generation batch": (["--generation_batch_size=12"], "try --generation_batch_size 16"),
+    "no such column": (["--prompt_column=promt"], "expected 'promt'; try --prompt_column prompt"),
+    "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
+    "fast profile without vllm": (["--profile=fast"], "leave --use_vllm (or --profile fast) out"),
+    "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
+    "4 bit on a CPU": (["--load_in_4bit", "--lora_rank=4"], "expected CUDA"),
+    "merge without adapters": (["--merge_lora"], "try --lora_rank 16"),
+    "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
+    "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),
+    "optimizer unknown": (["--optim=adamm"], "TRL refuses these settings"),
+    "no such model": (["--model=/nowhere/model"], "which is not a folder"),
+    "no such file": (["--data=nowhere.jsonl"], "which is not a file"),
+    "no reward file": (["--reward=nowhere.py:f"], "no file 'nowhere.py'"),
+    "stage unknown": (["--stages=formt:3"], "try format"),
+    "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
+    "unknown flag": (["--num_generation=4"], "try --num_generations"),
+    "negative": (["--beta=-1"], "got beta -1.0; expected 0 or more"),
+    "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
+    "stages and preset": (["--stages=format:3", "--preset=QA_REWARDS"], "try the preset in a stage"),
+    "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_told_in_the_users_words(ours, task, tmp_path, case):
+    flags, message = BAD[case]
+    out = tmp_path / "run"
+    code, _, error = ours(*task, "--steps=2", f"--output_dir={out}", *flags)
+    assert code == 2, error
+    assert message in error and "Traceback" not in error
+    assert not (out / "metrics.jsonl").exists()
+
+
+def test_data_without_prompt(ours, task, tmp_path):
+    (tmp_path / "d.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n')
+    code, _, error = ours(*task, f"--data={tmp_path / 'd.jsonl'}", f"--output_dir={tmp_path / 'run'}")
+    assert code == 2
+    assert "row 1: got columns question, answer; expected 'prompt'; try --prompt_column NAME" in error
+
+
+def test_data_of_ones_own_needs_a_reward(ours, small, tmp_path):
+    code, _, error = ours(f"--data={small / 'train.jsonl'}", f"--output_dir={tmp_path / 'run'}")
+    assert code == 2 and "got --data without a reward" in error
+
+
+def test_chat_data_needs_a_template(ours, task, tmp_path):
+    model = save_random_model("llama", tmp_path / "model", chat_template=False)
+    code, _, error = ours(*task, f"--model={model}", f"--output_dir={tmp_path / 'run'}")
+    assert code == 2 and "has no chat template" in error and "-Instruct" in error
+
+
+def test_prompts_of_two_kinds(ours, task, tmp_path):
+    lines = [{"prompt": "1+1="}, {"prompt": [{"role": "user", "content": "1+1="}]}]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    code, _, error = ours(*task, f"--data={tmp_path / 'd.jsonl'}", f"--output_dir={tmp_path / 'run'}")
+    assert code == 2 and "row 2: got prompts of two kinds" in error
+
+
+def test_reward_column_that_does_not_exist(ours, task, small, tmp_path):
+    flags = [f for f in task if "--reward" not in f] + [f"--reward={small / 'rewards.py'}:other_column"]
+    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert code == 2
+    assert "reward other_column takes 'anwser'; got data with the columns answer; expected that column too" in error
+    assert "try answer" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "reward none: got None for every completion"),
+        ("too_many", "expected a list of 8, one per completion"),
+        ("infinite", "got inf; expected a finite number or None"),
+    ],
+)
+def test_reward_that_is_no_score(ours, small, tmp_path, name, message):
+    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:{name}", *SIZES, "--steps=5"]
+    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert code == 3, error
+    assert message in error and "Traceback" not in error
+
+
+def test_reward_that_raises_is_named_and_the_steps_before_are_kept(ours, small, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:fails", *SIZES, "--steps=4"]
+    code, _, error = ours(*flags, f"--output_dir={out}")
+    assert code == 3, error
+    assert re.search(r"reward fails, row 0, completion '.*': raised KeyError: 'no such thing'", error)
+    assert "saved step 2" in error
+    monkeypatch.setenv("MENDED", "1")
+    code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
+    assert code == 0, error
+    assert [line["step"] for line in metrics(out)] == [1, 2, 3, 4]
+
+
+def test_divergence_ends_the_run(ours, task, tmp_path):
+    flags = ["--learning_rate=1e30", "--max_grad_norm=0", "--steps=8", "--optim=sgd"]
+    code, _, error = ours(*task, *flags, f"--output_dir={tmp_path / 'run'}")
+    assert code == 4, error
+    assert "try a lower --learning_rate" in error
+
+
+def test_out_of_memory_and_a_server_that_is_not_there_are_told(ours, task, tmp_path, monkeypatch):
+    class Trainer:
+        def train(self, resume_from_checkpoint):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    with pytest.raises(grpo.UserError, match=r"Tried to allocate 2 GiB.*half --per_device_train_batch_size"):
+        grpo.run_steps(Trainer(), None)
+
+    def absent(**_):
+        raise ConnectionError("no answer from http://localhost:8000")
+
+    monkeypatch.setattr("trl.GRPOTrainer", absent)
+    code, _, error = ours(*task, f"--output_dir={tmp_path / 'run'}")
+    assert code == 2 and "no server answers" in error and "vllm serve" in error
+
+
+def test_a_used_folder_and_changed_settings_are_refused(ours, uninterrupted):
+    plain, flags = uninterrupted
+    code, _, error = ours(*flags, f"--output_dir={plain}")
+    assert code == 2 and "which holds a run" in error
+    code, _, error = ours(*flags, f"--output_dir={plain}", "--resume", "--beta=0.1")
+    assert code == 2 and "changed settings: beta 0.0 -> 0.1" in error
+
+
+def test_absolute_positions_are_warned_of(task, trainer_of, tmp_path, capsys):
+    trainer_of(*task, f"--model={save_random_model('gpt2', tmp_path / 'gpt2')}", "--steps=1")
+    assert "padding moves this model's log-probs" in capsys.readouterr().err
+
+
+def test_rotary_positions_are_not(task, trainer_of, tmp_path, capsys):
+    trainer = trainer_of(*task, f"--model={save_random_model('qwen3', tmp_path / 'qwen3')}", "--steps=1", "--beta=0.1")
+    assert "padding" not in capsys.readouterr().err
+    assert trainer.ref_model is not None and trainer.args.beta == 0.1
+
+
+# ------------------------------------------------------------------------------------------------ real input
+
+GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"
+
+
+@pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K at ../shared/data/gsm8k_train.jsonl")
+@pytest.mark.skipif(not (SCRIPTS / "data_loader.py").exists(), reason="needs scripts/data_loader.py")
+def test_gsm8k_through_the_loader_with_the_math_preset(ours, tmp_path):
+    head = tmp_path / "gsm8k.jsonl"
+    head.write_text("".join(GSM8K.read_text(encoding="utf-8").splitlines(keepends=True)[:32]))
+    made = run_script("data_loader", head, "--for", "trl", "--out", tmp_path / "rows.jsonl")
+    assert made.returncode == 0, made.stderr
+    out = tmp_path / "run"
+    flags = [f"--data={tmp_path / 'rows.jsonl'}", "--preset=MATH_REASONING_REWARDS", "--steps=2", *SIZES]
+    code, _, error = ours(*flags, "--max_prompt_length=700", f"--output_dir={out}")
+    assert code == 0, error
+    assert "reward/math_equivalence" in metrics(out)[-1]
+    assert os.path.getsize(out / "final" / "model.safetensors") > 1_000_000
+
+
+# ------------------------------------------------------------------------------------------------ the reference
+
+REFERENCE = (ROOT / "references" / "trl_grpo.md").read_text(encoding="utf-8")
+LAUNCHES = [
+    line for block in re.findall(r"```(?:console|bash)\n(.*?)```", REFERENCE, re.DOTALL) for line in block.splitlines()
+]
+
+
+@pytest.mark.parametrize("line", LAUNCHES, ids=lambda line: line[:50])
+def test_launch_lines_of_the_reference_hold(line):
+    words = [word for word in shlex.split(line) if not re.match(r"[A-Z_]+=", word)]
+    processes = 1
+    if words[0] == "vllm":
+        from trl.scripts.vllm_serve import ScriptArguments, build_command
+
+        wanted = " ".join(build_command(ScriptArguments(model="m"))[-6:])
+        assert wanted in " ".join(words) and "VLLM_SERVER_DEV_MODE=1" in line
+        return
+    if words[0] == "accelerate":
+        from accelerate.commands.launch import launch_command_parser
+
+        parsed = launch_command_parser().parse_args(words[2:])
+        processes, words = parsed.num_processes or 8, ["python", parsed.training_script, *parsed.training_script_args]
+    elif words[0] == "torchrun":
+        from torch.distributed.run import parse_args
+
+        parsed = parse_args(words[1:])
+        processes = int(parsed.nproc_per_node)
+        words = ["python", parsed.training_script, *parsed.training_script_args]
+    assert words[:2] == ["python", "scripts/grpo_train.py"]
+    config = grpo.parse_arguments(words[2:])
+    grpo.check_settings(config)
+    grpo.plan_batches(grpo.fill_in(config, 7_000_000_000), processes, 1000)
+
+
+def test_sharding_files_that_the_reference_names_come_with_trl():
+    import trl
+    import yaml
+
+    folder = Path(trl.__file__).parent / "accelerate_configs"
+    zero3, fsdp2 = (yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("zero3", "fsdp2"))
+    assert (folder / "zero2.yaml").exists() and fsdp2["fsdp_config"]["fsdp_state_dict_type"] == "FULL_STATE_DICT"
+    ours = next(yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL) if "DEEPSPEED" in b)
+    assert all(zero3[key] == value for key, value in ours.items() if key != "deepspeed_config")
+    assert ours["deepspeed_config"].items() <= zero3["deepspeed_config"].items()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("warmup_ratio", "max_prompt_length", "evaluation_strategy", "logging_dir", "overwrite_output_dir", "no_cuda"),
+        *("use_liger_loss", "vllm_device", "vllm_dtype", "save_safetensors"),
+    ],
+)
+def test_what_the_reference_calls_gone_is_gone(name):
+    from trl import GRPOConfig
+
+    with pytest.raises(TypeError):
+        GRPOConfig(**{name: 1})
+    assert name in grpo.RENAMED
+    assert name == "save_safetensors" or name in REFERENCE
+
+
+def test_every_profile_and_stage_of_the_reference_is_right():
+    import yaml
+
+    stages = next(yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL) if "stages" in b)
+    assert [s[1:] for s in grpo.parse_stages([str(s) for s in stages["stages"]])] == [(200, 0), (800, 5e-7)]
+    assert {*re.findall(r"^\| `(\w+)` \| (?:one GPU|80 GB|smoke)", REFERENCE, re.MULTILINE)} == {*grpo.PROFILES}
