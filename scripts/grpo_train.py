@@ -1,0 +1,1922 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "trl>=1.16,<1.17", "transformers>=5.23,<6", "torch>=2.6", "datasets", "accelerate", "peft", "numpy", "pyyaml",
+#   "tqdm", "matplotlib", "pyarrow",
+# ]
+# ///
+"""GRPO through TRL's GRPOTrainer: any causal language model, any Python reward, one GPU or many.
+
+One rollout samples G completions per prompt (`num_generations`), scores them, and compares each with its own group:
+
+    advantage    A_i = (r_i - mean(r_1..r_G)) / (std(r_1..r_G) + 1e-4)                     Shao 2024, section 4.1.2
+                 no division with --scale_rewards none (Liu 2025), the batch's std with batch
+    loss         -min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A) + beta k3(policy || reference)  eq. 3
+                 averaged over all tokens of the rollout with dapo (Yu 2025, eq. 8), per completion with grpo
+
+The settings have TRL's names and, for models above 50M parameters, TRL's learning rate. What this file adds: checks
+that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
+survives a resume, and final/ loaded once more to show that it works.
+
+Deliberately left out: tools and environments (multi-turn), images, and a critic (scripts/ppo_train.py has one).
+
+    python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
+    python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
+        --preset MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
+    accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
+
+Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+"""
+
+import argparse
+import ast
+import asyncio
+import contextlib
+import csv
+import dataclasses
+import difflib
+import functools
+import gc
+import importlib.util
+import inspect
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import sys
+import threading
+import time
+import typing
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+class DivergedError(UserError):
+    """Too many updates in a row were not finite."""
+
+    code = 4
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def setting(default, help, choices=None):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated."""
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(metadata={"help": help, "choices": choices}, **value)
+
+
+@dataclass
+class Config:
+    """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
+
+    # model and data
+    profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"])
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable; the first defines eval/accuracy")
+    preset: list[str] = setting(
+        [],
+        "rewards of the library with advised weights, repeatable",
+        ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
+    )
+    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
+    output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/")
+    seed: int = setting(0, "seed of data order, sampling and new adapters")
+    # rollout
+    steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum")
+    num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)")
+    num_generations: int = setting(8, "completions per prompt: the group")
+    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M parameters, else 8)")
+    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M parameters, else 8)")
+    steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
+    generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
+    num_iterations: int = setting(1, "optimization passes over each rollout")
+    max_completion_length: int = setting(256, "longest completion, in tokens")
+    temperature: float = setting(1.0, "sampling temperature")
+    top_p: float = setting(1.0, "nucleus sampling; below 1 the loss is about another distribution than the sampler's")
+    top_k: int = setting(0, "top-k sampling (0: off); as top_p")
+    shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
+    use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
+    vllm_gpu_memory_utilization: float = setting(0.3, "share of GPU memory for vLLM in colocate mode")
+    vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates")
+    vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)")
+    # algorithm
+    loss_type: str = setting(
+        "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+    )
+    importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
+    epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this")
+    epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
+    delta: float = setting(0.0, "bound on the ratio of negative advantages, above 1 + epsilon_high (0: off)")
+    beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
+    scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
+    multi_objective_aggregation: str = setting(
+        "sum_then_normalize", "order for several rewards", ["sum_then_normalize", "normalize_then_sum"]
+    )
+    mask_truncated_completions: bool = setting(False, "completions without end token do not train")
+    top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # optimization
+    learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
+    lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
+    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
+    optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping")
+    # precision and memory
+    precision: str = setting(
+        "auto", "of computation; auto: bf16 on GPUs, fp32 on CPU", ["auto", "fp32", "bf16", "fp16"]
+    )
+    dtype: str = setting(
+        "",
+        "of the weights (default: float32, and the computation's under LoRA)",
+        ["auto", "float32", "bfloat16", "float16"],
+    )
+    use_cpu: bool = setting(False, "train on the CPU though there is a GPU")
+    gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    lora_dropout: float = setting(0.0, "dropout on the adapters' input")
+    merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs CUDA and bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
+    logging_steps: int = setting(1, "steps between lines of metrics.jsonl")
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
+    per_device_eval_batch_size: int = setting(0, "held-out prompts per batch (0: the training batch's size)")
+    save_steps: int = setting(50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)")
+    save_total_limit: int = setting(2, "newest checkpoints to keep")
+    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
+
+
+PROFILES = {
+    # one GPU of 16 to 24 GB: up to about 3B parameters, 7B with --load_in_4bit
+    "memory": {
+        **{"lora_rank": 16, "precision": "bf16", "gradient_checkpointing": "true", "per_device_train_batch_size": 2},
+        **{"gradient_accumulation_steps": 16, "per_device_eval_batch_size": 8},
+    },
+    # GPUs of 80 GB with vLLM in the same process
+    "fast": {
+        **{"use_vllm": "colocate", "vllm_enable_sleep_mode": True, "vllm_gpu_memory_utilization": 0.5},
+        **{"precision": "bf16", "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4},
+        **{"max_completion_length": 1024, "per_device_eval_batch_size": 64},
+    },
+    # what the smoke tests use
+    "cpu": {
+        **{"use_cpu": True, "precision": "fp32", "gradient_checkpointing": "false", "per_device_train_batch_size": 64},
+        **{"gradient_accumulation_steps": 1, "max_completion_length": 48},
+    },
+}
+
+FREE_ON_RESUME = {
+    *("steps", "num_train_epochs", "output_dir", "resume", "dry_run", "report_to", "profile", "use_cpu", "merge_lora"),
+    *("logging_steps", "sample_every", "plot_every", "eval_every", "save_steps", "save_total_limit"),
+    *("per_device_eval_batch_size", "vllm_gpu_memory_utilization", "vllm_server_base_url", "vllm_enable_sleep_mode"),
+}
+
+POSITIVE = (
+    *("max_prompt_length", "max_completion_length", "num_iterations", "temperature", "logging_steps", "epsilon"),
+    *("save_total_limit", "vllm_gpu_memory_utilization", "top_p", "top_entropy_quantile"),
+)
+
+# settings that are fields of TRL's config under the same name and with the same meaning
+SAME = (
+    *("seed", "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"),
+    *("max_completion_length", "temperature", "top_p", "top_k", "save_total_limit"),
+    *("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode"),
+    *("loss_type", "importance_sampling_level", "epsilon", "beta", "scale_rewards", "multi_objective_aggregation"),
+    *("mask_truncated_completions", "top_entropy_quantile", "entropy_coef", "learning_rate", "lr_scheduler_type"),
+    *("warmup_steps", "optim", "weight_decay", "max_grad_norm", "logging_steps", "per_device_eval_batch_size"),
+)
+
+# 0 or "" here is None there
+OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
+
+# fields of TRL's config that this file must set itself, and what to use for them
+OWNED = {
+    **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
+    **dict.fromkeys(("bf16", "fp16"), "--precision"),
+    **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
+    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "--gradient_checkpointing"),
+    **{"output_dir": "--output_dir", "resume_from_checkpoint": "--resume", "reward_weights": "--reward FILE.py:f*0.5"},
+    **{"vllm_mode": "--use_vllm", "save_strategy": "--save_steps", "auto_find_batch_size": "--profile memory"},
+    **{"remove_unused_columns": "to leave it out", "num_generations_eval": "to leave it out", "data_seed": "--seed"},
+    **{"load_best_model_at_end": "to leave it out", "disable_tqdm": "to leave it out"},
+}
+
+# what older versions and other guides call it
+RENAMED = {
+    **{"warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)", "max_prompt_length": "--max_prompt_length"},
+    **{"evaluation_strategy": "--eval_every", "logging_dir": "--report_to tensorboard", "no_cuda": "--use_cpu"},
+    **{"vllm_device": "--use_vllm colocate", "vllm_dtype": "--dtype", "use_liger_loss": "nothing: it is always on"},
+    **{"torch_dtype": "--dtype", "kl_coef": "--beta", "clip_eps_high": "--epsilon_high", "tokenizer": "--model"},
+    **{"group_size": "--num_generations", "save_safetensors": "nothing: it is always so"},
+    **{"overwrite_output_dir": "another --output_dir", "max_new_tokens": "--max_completion_length"},
+}
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {default})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=f.metadata["choices"],
+            default=hidden,
+            metavar=None if f.metadata["choices"] else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def config_of(profile: str):
+    """The Config class with a profile's values as its defaults, so that YAML, flags and --help all see them."""
+    types = {f.name: f for f in dataclasses.fields(Config)}
+    changed = []
+    for name, value in {"profile": profile, **PROFILES[profile]}.items():
+        meta = types[name].metadata
+        changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
+    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
+
+
+def parse_arguments(argv: list[str]) -> Config:
+    """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
+    spread, several = [], False  # --trainer_args takes several values, a repeatable flag one
+    for word, after in zip(argv, [*argv, "-"][1:], strict=True):
+        if word in ("--trainer_args", "--trainer-args") and not after.startswith("-"):
+            several = True
+        elif several and not word.startswith("-"):
+            spread += ["--trainer_args", word]
+        else:
+            several = False
+            spread.append(word)
+    named = [spread[i + 1] for i, word in enumerate(spread[:-1]) if word == "--profile"]
+    named += [word.partition("=")[2] for word in spread if word.startswith("--profile=")]
+    profile = named[-1] if named else ""
+    if not profile and not {"-h", "--help"} & {*spread}:
+        profile = parse_config(spread).profile  # from the YAML file
+    return parse_config(spread, config_of(profile) if profile in PROFILES else Config)
+
+
+def trainer_fields(pairs: list[str]) -> dict:
+    """Read --trainer_args: key=value with a field of TRL's GRPOConfig and a value of its type."""
+    if not pairs:
+        return {}
+    from trl import GRPOConfig
+
+    hints, values = typing.get_type_hints(GRPOConfig), {}
+    flags = [f.name for f in dataclasses.fields(Config)]
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
+        what = f"got --trainer_args {pair!r}; "
+        need(key not in RENAMED, f"{what}TRL has no such field today; try {RENAMED.get(key)}")
+        need(key not in OWNED, f"{what}expected a field that this script leaves to you; try {OWNED.get(key)}")
+        need(key not in flags, f"{what}expected a field without a flag of its own; try --{key} {text}")
+        need(key in hints, f"{what}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
+        values[key] = typed(text, hints[key], what)
+    return values
+
+
+def typed(text: str, hint, what: str):
+    """`text` as a value of a type annotation: number, truth value, None, JSON object or list, or string."""
+    kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
+    kinds |= {t for t in typing.get_args(hint) if not typing.get_origin(t)}
+    with_none = type(None) in kinds
+    if with_none and text.lower() in ("none", "null"):
+        return None
+    if bool in kinds and text.lower() in ("true", "false", "yes", "no", "on", "off"):
+        return text.lower() in ("true", "yes", "on")
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                pass
+    if kinds & {dict, list} and text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            try:
+                return ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                raise UserError(f'{what}expected JSON, such as {{"key": 1}}') from None
+    if list in kinds and str not in kinds:
+        return text.split(",")
+    names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
+    need(str in kinds or not kinds & {bool, int, float, dict}, f"{what}expected {' or '.join(names)}")
+    return text
+
+
+def check_settings(config: Config) -> None:
+    """Raise UserError for settings that cannot be right, whatever the model."""
+    for name, value in vars(config).items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
+            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.steps or config.num_train_epochs or config.stages, "got --steps 0; expected 1 or more")
+    need(
+        config.num_generations >= 2,
+        f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
+        "group's mean, and one completion is its own mean; try --num_generations 8",
+    )
+    need(
+        not (config.steps_per_generation and config.generation_batch_size),
+        "got both --steps_per_generation and --generation_batch_size; expected one: each follows from the other",
+    )
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(config.lora_rank or not config.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
+    need(not (config.stages and config.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
+    need(not (config.stages and config.preset), "got --stages and --preset; expected one; try the preset in a stage")
+    need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
+    unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
+    need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
+    missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
+    need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
+
+
+def check_machine(config: Config) -> None:
+    """Raise UserError for settings that need hardware or packages that are not there."""
+    import torch
+
+    gpu = torch.cuda.is_available() and not config.use_cpu
+    if config.load_in_4bit:
+        able = gpu and importlib.util.find_spec("bitsandbytes")
+        need(able, "got --load_in_4bit; expected CUDA and `pip install bitsandbytes`; try --lora_rank alone")
+    if config.use_vllm:
+        need(
+            importlib.util.find_spec("vllm"),
+            f"got --use_vllm {config.use_vllm}, but vLLM is not installed; expected it beside TRL; "
+            "try `pip install 'trl[vllm]'`, or leave --use_vllm (or --profile fast) out to sample with transformers",
+        )
+        need(gpu, f"got --use_vllm {config.use_vllm} without a GPU; expected CUDA; try to leave --use_vllm out")
+    need(
+        gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
+    )
+    if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):
+        what = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
+        raise UserError(f"{what}; try --optim adamw_torch_fused")
+
+
+def fill_in(config: Config, parameters: int) -> Config:
+    """Fill in the settings that follow from the model's size and from one another."""
+    tiny = parameters < 50e6
+    rate = (5e-4 if tiny else 1e-6) * (10 if config.lora_rank else 1)  # LoRA: Schulman 2025, "LoRA Without Regret"
+    batch = config.per_device_train_batch_size or (128 if tiny else 8)
+    return dataclasses.replace(
+        config,
+        learning_rate=config.learning_rate or rate,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=config.gradient_accumulation_steps or (1 if tiny else 8),
+        per_device_eval_batch_size=config.per_device_eval_batch_size or batch,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ batch arithmetic
+
+
+@dataclass
+class BatchPlan:
+    """How steps, rollouts and prompts divide; all counts are over all processes."""
+
+    completions_per_rollout: int
+    prompts_per_rollout: int
+    completions_per_step: int
+    steps_per_rollout: int  # optimizer steps, rounded up to whole rollouts
+    rollouts: int
+    steps: int
+
+
+def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
+    """Batch arithmetic of a resolved config; raises UserError where something does not divide."""
+    batch, group = config.per_device_train_batch_size, config.num_generations
+    forward = batch * world_size  # completions in one forward pass of all processes
+    passes = config.steps_per_generation or config.gradient_accumulation_steps
+    if config.generation_batch_size:
+        passes = config.generation_batch_size // forward
+        need(
+            config.generation_batch_size % forward == 0,
+            f"got generation_batch_size {config.generation_batch_size}, per_device_train_batch_size {batch}, processes "
+            f"{world_size}; expected a multiple of {forward}; try --generation_batch_size {(passes + 1) * forward}",
+        )
+    rollout = forward * passes
+    unit = group // math.gcd(group, world_size * passes)
+    fitting = math.ceil(batch / unit) * unit
+    need(
+        rollout % group == 0,
+        f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes} = {rollout} "
+        f"completions a rollout, which are no whole groups of num_generations {group}; expected a multiple of {group}; "
+        f"try --per_device_train_batch_size {fitting}, or --num_generations {math.gcd(group, rollout)}"
+        + (" (which is too small)" if math.gcd(group, rollout) < 2 else ""),
+    )
+    accumulation, micro = config.gradient_accumulation_steps, passes * config.num_iterations
+    need(
+        micro % accumulation == 0 or accumulation % micro == 0,
+        f"got steps_per_generation {passes} x num_iterations {config.num_iterations} and gradient_accumulation_steps "
+        f"{accumulation}; expected one to be a multiple of the other, so that steps and rollouts end together",
+    )
+    steps = config.steps
+    if config.num_train_epochs:
+        updates = prompts * group * config.num_iterations / (forward * accumulation)
+        steps = max(1, math.floor(updates * config.num_train_epochs))
+    return BatchPlan(
+        completions_per_rollout=rollout,
+        prompts_per_rollout=rollout // group,
+        completions_per_step=forward * accumulation,
+        steps_per_rollout=max(1, micro // accumulation),
+        rollouts=math.ceil(steps * accumulation / micro),
+        steps=steps,
+    )
+
+
+def prompt_order(config: Config, count: int, length: int) -> list[int]:
+    """Row numbers of the first `length` prompts: endless passes over the rows, each in an order of its own.
+
+    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
+    fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
+    """
+    import numpy as np
+
+    order = []
+    for epoch in range(math.ceil(length / count)):
+        passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
+        order += range(count) if passed is None else passed.tolist()
+    return order[:length]
+
+
+def trl_settings(config: Config, steps: int) -> dict:
+    """Arguments of TRL's GRPOConfig for a resolved config."""
+    import torch
+
+    gpu = torch.cuda.is_available() and not config.use_cpu
+    precision = config.precision
+    if precision == "auto":
+        precision = "fp32" if not gpu else "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+    compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
+    checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
+    settings = {name: getattr(config, name) for name in SAME}
+    settings |= {name: getattr(config, name) or None for name in OPTIONAL}
+    settings |= {
+        **{"output_dir": str(Path(config.output_dir) / "checkpoints"), "max_steps": steps},
+        **{"bf16": precision == "bf16", "fp16": precision == "fp16", "use_cpu": not gpu, "dataloader_pin_memory": gpu},
+        **{"activation_checkpointing": checkpointing},  # TRL still lists the older name, gradient_checkpointing
+        **{"use_vllm": bool(config.use_vllm), "vllm_mode": config.use_vllm or "colocate"},
+        **{"save_strategy": "steps" if config.save_steps else "no", "save_steps": config.save_steps or 500},
+        **{"report_to": config.report_to or "none", "run_name": Path(config.output_dir).name, "disable_tqdm": True},
+        **{"shuffle_dataset": False, "remove_unused_columns": False},  # prompt_order shuffles; rewards need their rows
+    }
+    if config.use_vllm == "colocate":
+        settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
+    settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
+    extra = trainer_fields(config.trainer_args)
+    settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
+    return settings | extra
+
+
+def trl_config(config: Config, steps: int):
+    """TRL's GRPOConfig; what it refuses is told as a UserError."""
+    from trl import GRPOConfig
+
+    try:
+        return GRPOConfig(**trl_settings(config, steps))
+    except (ValueError, TypeError, ImportError) as error:
+        raise UserError(f"TRL refuses these settings: {error}") from error
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
+
+    def __init__(self):
+        self.signum, self.earlier = 0, {}
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        import datasets
+
+        name, _, split = source.partition("@")
+        name, _, subset = name.partition(":")
+        try:
+            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+        except Exception as error:
+            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as f:
+                csv.field_size_limit(2**31 - 1)
+                reader, rows = csv.DictReader(f, strict=True), []
+                for row in reader:
+                    fits = None not in row and None not in row.values()
+                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+                    rows.append(row)
+                return rows
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            return rows
+        if suffix in (".jsonl", ".ndjson"):
+            return read_json_lines(path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+def load_task(config: Config, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows, column = read_rows(source), config.prompt_column
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    reserved = {
+        "prompt",
+        "prompts",
+        "completions",
+        "completion_ids",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+        column,
+    }
+    template, kept = trainer_fields(config.trainer_args).get("chat_template_kwargs") or {}, []
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        near = suggest(column, list(row)).replace("try", "try --prompt_column") or "; try --prompt_column NAME"
+        need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
+        prompt = row[column]
+        check_prompt(prompt, where)
+        kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
+        alike = not kept or isinstance(kept[0]["prompt"], str) == isinstance(prompt, str)
+        need(alike, f"{where}: got prompts of two kinds, {kinds}; expected one kind, as TRL templates all alike")
+        need(
+            isinstance(prompt, str) or tokenizer.chat_template,
+            f"{where}: got chat messages, but the tokenizer of {config.model!r} has no chat template; expected one; "
+            "try the model's -Instruct or -it variant, or prompts that are plain strings",
+        )
+        try:
+            if isinstance(prompt, str):
+                ids = tokenizer(text=prompt)["input_ids"]
+            else:
+                ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+                ids = ids["input_ids"]
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_length:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": list(ids), "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    return kept
+
+
+def load_tasks(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
+    """Training and held-out rows."""
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return load_task(config, tokenizer, config.data), load_task(config, tokenizer, held_out) if held_out else []
+
+
+def left_tokenizer(config: Config):
+    """The model's tokenizer, padding on the left; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, padding_side="left", truncation_side="left")
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
+    return tokenizer
+
+
+# ------------------------------------------------------------------------------------------------ rewards
+
+
+@dataclass
+class Stage:
+    """Some steps of the run with their own rewards and learning rate (0: the run's)."""
+
+    weights: dict[str, float]  # by name of the function
+    steps: int
+    learning_rate: float = 0.0
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    known = ", ".join(n for n, member in members.items() if callable(member) and not n.startswith("_"))
+    need(callable(found), f"got reward {spec!r}: {file} has no function {name!r}; expected one of {known}")
+    return [(found, factor)]
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+def awaited(result):
+    """The result of a reward function, awaited in a thread of its own if it is a coroutine."""
+    if not inspect.isawaitable(result):
+        return result
+
+    async def wait():
+        return await result
+
+    with ThreadPoolExecutor(1) as pool:  # no event loop runs in a new thread
+        return pool.submit(asyncio.run, wait()).result()
+
+
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+class Scorer:
+    """The reward functions of all stages, as TRL calls them, and what they said of the latest rollout.
+
+    TRL sees one function per name and one column, `row`: the number of the row in `rows`. So rewards get the values of
+    the file itself, not what a table with one type per column would have made of them.
+    """
+
+    def __init__(self, rows: list[dict]):
+        self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
+        self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
+
+    def add(self, function, weight: float, weights: dict[str, float]) -> None:
+        """Take a function into a stage's weights, under its own name or, if another has that, one with a number."""
+        name = base = getattr(function, "__name__", type(function).__name__)
+        taken = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # other metrics' keys
+        number = 1
+        while name in taken or self.functions.get(name, function) is not function:
+            number += 1
+            name = f"{base}_{number}"
+        self.functions[name] = function
+        weights[name] = weights.get(name, 0.0) + weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = {**reward_arguments([row], [""], [[]]), "trainer_state": None, "log_extra": None, "log_metric": None}
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{suggest(p.name, list(row['columns']))}; or rename it in the file",
+                )
+
+    def enter(self, stage: Stage) -> None:
+        """Let only a stage's functions score from now on."""
+        self.active, self.weights = {*stage.weights}, stage.weights
+
+    def for_trl(self) -> list:
+        """One function per name for TRL's reward_funcs; those of async functions are async, so that they overlap."""
+        wrapped = []
+        for name, function in self.functions.items():
+            scored = functools.partial(self.scored, name)
+            if any(map(inspect.iscoroutinefunction, (function, function.__call__))):
+                scored = functools.partial(self.scored_in_thread, name)
+
+            def reward(prompts, completions, scored=scored, **given):
+                return scored(completions, **given)
+
+            async def reward_async(prompts, completions, scored=scored, **given):
+                return await scored(completions, **given)
+
+            shown = reward_async if scored.func == self.scored_in_thread else reward
+            shown.__name__ = name
+            wrapped.append(shown)
+        return wrapped
+
+    async def scored_in_thread(self, name: str, completions: list, **given) -> list:
+        """`scored` beside other async functions."""
+        return await asyncio.to_thread(self.scored, name, completions, **given)
+
+    def scored(self, name: str, completions: list, completion_ids: list, row: list[int], **extra) -> list:
+        """Score a rollout in training and remember it."""
+        begin = time.perf_counter()
+        if self.latest.get("completion_ids") is not completion_ids:
+            self.latest = {"completion_ids": completion_ids, "completions": completions, "row": row, "rewards": {}}
+        values = [None] * len(completions)
+        if name in self.active:
+            values = self.score(name, [self.rows[i] for i in row], completions, completion_ids, extra)
+            self.latest["rewards"][name] = values
+            self.seconds += time.perf_counter() - begin
+        return values
+
+    def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
+        """Floats and None of one function; an exception names function, row and completion."""
+
+        def call(chosen: slice):
+            arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
+            arguments |= {"completions": completions[chosen], **extra}
+            parameters = inspect.signature(self.functions[name]).parameters.values()
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+            return awaited(self.functions[name](**arguments))
+
+        try:
+            return checked_scores(name, call(slice(None)), completions)
+        except RewardError:
+            raise
+        except Exception as error:
+            for i, completion in enumerate(completions):
+                try:
+                    call(slice(i, i + 1))
+                except Exception as failure:
+                    where = f"reward {name}, row {i}, completion {text_of_turns(completion)[:200]!r}"
+                    raise RewardError(f"{where}: raised {type(failure).__name__}: {failure}") from failure
+            what = f"reward {name}: raised {type(error).__name__}: {error}"
+            raise RewardError(f"{what} on a batch, though on no single row of it") from error
+
+    def samples(self, eos_ids: list[int]) -> list[dict]:
+        """The latest rollout of this process."""
+        seen, rewards = self.latest, self.latest["rewards"]
+        found = []
+        for i, ids in enumerate(seen["completion_ids"]):
+            parts = {name: values[i] for name, values in rewards.items()}
+            sample = {
+                "prompt": self.rows[seen["row"][i]]["prompt"],
+                "completion": text_of_turns(seen["completions"][i]),
+            }
+            sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
+            found.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
+        return found
+
+    def scores(self) -> list[float]:
+        """Scores of this process's completions in the latest rollout."""
+        rewards = self.latest["rewards"]
+        count = len(self.latest["completion_ids"])
+        return [weighted_sum({k: v[i] for k, v in rewards.items()}, self.weights) for i in range(count)]
+
+    def state_dict(self) -> dict:
+        """State of the functions that have one, such as AdaptiveReward."""
+        return {name: f.state_dict() for name, f in self.functions.items() if hasattr(f, "load_state_dict")}
+
+    def load_state_dict(self, states: dict) -> None:
+        """Put saved states back."""
+        for name, state in states.items():
+            self.functions[name].load_state_dict(state)
+
+
+def signal_free(scores: list[float], group: int) -> float:
+    """Share of groups whose completions all score the same, so that they teach nothing.
+
+    TRL's frac_reward_zero_std asks for a standard deviation below 1e-8, which rounding alone exceeds: eight scores of
+    1.2 have 1.3e-7 in float32.
+    """
+    spread = [max(scores[i : i + group]) - min(scores[i : i + group]) for i in range(0, len(scores), group)]
+    return sum(s < 1e-6 for s in spread) / len(spread)
+
+
+def weighted_sum(parts: dict[str, float | None], weights: dict[str, float]) -> float:
+    """Weighted sum of the parts that apply."""
+    return sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
+
+
+def resolve_rewards(name: str, config: Config) -> list[tuple]:
+    """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
+    word, star, weight = name.partition("*")
+    if ".py:" in word:
+        return load_rewards(name)
+    own = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    for candidate in (word, f"{word}_reward"):
+        if candidate in own:
+            return load_rewards(own[candidate] + star + weight)
+    members = vars(sys.modules[load_rewards(f"{EMBEDDED_REWARDS}:correctness_reward")[0][0].__module__])
+    known = [n for n, member in members.items() if callable(member) and not n.startswith("_")]
+    presets = [n for n, member in members.items() if hasattr(member, "weights")]
+    near = suggest(word, [*own, *(n.removesuffix("_reward") for n in known), *presets])
+    for candidate in (f"{word}_reward", word):
+        if candidate in known or candidate in presets:
+            return load_rewards(f"{EMBEDDED_REWARDS}:{candidate}{star}{weight}")
+    raise UserError(f"got stage reward {name!r}; expected FILE.py:function, a --reward's name or a library's{near}")
+
+
+def parse_stages(specs: list[str]) -> list[tuple[list[str], int, float]]:
+    """(rewards, steps, learning rate or 0) per stage, from `a+b*0.5:200@1e-5,c:800`, YAML mappings, or a YAML file."""
+    import yaml
+
+    found = []
+    for spec in specs:
+        parts = [spec] if spec.lstrip().startswith("{") else spec.split(",")
+        if spec.endswith((".yaml", ".yml")):
+            try:
+                parts = yaml.safe_load(Path(spec).read_text(encoding="utf-8"))
+            except (OSError, ValueError, yaml.YAMLError) as error:
+                raise UserError(f"got --stages {spec}: {error}; expected a readable YAML list") from None
+            need(isinstance(parts, list) and parts, f"got --stages {spec}; expected a list of stages")
+        for part in parts:
+            what = f"got stage {part!r}; expected rewards:steps[@learning_rate], or the keys rewards, steps and"
+            what += " learning_rate; try --stages format:200,correctness:800"
+            stage = part
+            if isinstance(part, str) and part.lstrip().startswith("{"):
+                stage = yaml.safe_load(part)
+            if isinstance(stage, str):
+                match = re.fullmatch(r"\s*(?P<rewards>.+):(?P<steps>\d+)(@(?P<learning_rate>[\d.eE+-]+))?\s*", stage)
+                need(match, what)
+                stage = match.groupdict() | {"rewards": match["rewards"].split("+")}
+            need(isinstance(stage, dict) and {*stage} <= {"rewards", "steps", "learning_rate"}, what)
+            rewards = stage.get("rewards") or []
+            try:
+                rate, steps = float(stage.get("learning_rate") or 0), int(stage.get("steps") or 0)
+            except (TypeError, ValueError):
+                raise UserError(what) from None
+            need(rewards and steps > 0 and rate >= 0 and math.isfinite(rate), what)
+            found.append(([rewards] if isinstance(rewards, str) else list(rewards), steps, rate))
+    return found
+
+
+def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
+    """The reward functions and the stages of the run; without --stages there is one."""
+    scorer, stages = Scorer(rows), []
+    for rewards, steps, rate in parse_stages(config.stages):
+        stages.append(Stage({}, steps, rate))
+        for function, weight in [pair for name in rewards for pair in resolve_rewards(name, config)]:
+            scorer.add(function, weight, stages[-1].weights)
+    if not stages:
+        specs = [*config.reward, *(f"{EMBEDDED_REWARDS}:{name}" for name in config.preset)]
+        embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+        need(
+            specs or embedded,
+            "got --data without a reward; expected one that fits it; try --reward FILE.py:function, "
+            "or --preset MATH_REASONING_REWARDS",
+        )
+        specs = specs or [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+        stages = [Stage({}, 0)]
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            scorer.add(function, weight, stages[0].weights)
+    try:
+        json.dumps(scorer.state_dict())
+    except TypeError as error:
+        raise UserError(f"got a reward whose state_dict is no JSON ({error}); expected numbers, text, lists") from error
+    scorer.enter(stages[0])
+    return scorer, stages
+
+
+def stage_at(stages: list[Stage], step: int) -> int:
+    """Index of the stage to which the step after `step` optimizer steps belongs."""
+    for i, stage in enumerate(stages[:-1]):
+        if step < stage.steps:
+            return i
+        step -= stage.steps
+    return len(stages) - 1
+
+
+# ------------------------------------------------------------------------------------------------ evaluation
+
+
+def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
+    """Token ids of one greedy completion per prompt, by the sampler that trains."""
+    import torch
+    from trl.models import unwrap_model_for_generation
+
+    if trainer.use_vllm:
+        engine = trainer.vllm_generation
+        engine.sync_weights()
+        kept, engine.temperature = engine.temperature, 0.0
+        try:
+            return engine.generate(prompts, None, 1)[1]
+        finally:
+            engine.temperature = kept
+    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, []
+    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
+    limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
+    trainer.model.eval()
+    with (
+        unwrap_model_for_generation(
+            trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=trainer.args.ds3_gather_for_generation
+        ) as model,
+        torch.no_grad(),
+        trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
+    ):
+        for start in range(0, len(prompts), batch_size):
+            batch = prompts[start : start + batch_size]
+            width = max(map(len, batch))
+            ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in batch], device=device)  # [B, T]
+            mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in batch], device=device)
+            made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
+            for tokens in made:
+                ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
+                found.append(tokens[: ends[0] + 1] if ends else tokens)
+    trainer.model.train()
+    return found
+
+
+def as_completions(tokenizer, prompts: list, ids: list[list[int]]) -> list:
+    """Completions in the form in which TRL hands them to rewards."""
+    if isinstance(prompts[0], str):
+        return tokenizer.batch_decode(ids, skip_special_tokens=True)
+    if any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema")):
+        from trl.chat_template_utils import parse_response
+
+        return [[parse_response(tokenizer, row)] for row in ids]
+    return [[{"role": "assistant", "content": text}] for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+
+def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """Greedy held-out evaluation by the rewards of `goal`, the last stage.
+
+    Returns:
+        (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
+    """
+    rank, size = world()
+    share = rows[rank::size] + rows[:1] * (len(rows) % size > 0 and rank >= len(rows) % size)  # all the same number
+    ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
+    share = rows[rank::size]
+    ids, states = ids[: len(share)], scorer.state_dict()  # what adapts does so to training only
+    samples, failure = [], None
+    try:
+        made = as_completions(trainer.processing_class, [row["prompt"] for row in share], ids) if share else []
+        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        parts = {name: scorer.score(name, share, made, ids, extra) for name in goal.weights} if share else {}
+        for i, row in enumerate(share):
+            rewards = {name: values[i] for name, values in parts.items()}
+            sample = {"prompt": row["prompt"], "completion": text_of_turns(made[i]), "rewards": rewards}
+            sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
+            samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
+    except UserError as error:  # the other processes wait for this one: tell them
+        failure = error
+    scorer.load_state_dict(states)
+    samples, first = gather_rows(samples, failure), next(iter(goal.weights))
+    metrics = {}
+    for name in goal.weights:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
+    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
+    metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
+    return metrics | {"eval/length_mean": statistics.fmean(s["length"] for s in samples)}, samples
+
+
+# ------------------------------------------------------------------------------------------------ logs
+
+# TRL's names of what metrics.jsonl calls otherwise
+METRICS = {
+    "reward": "reward/mean",
+    "reward_std": "reward/std",
+    "kl": "kl/ref",
+    "loss": "policy/loss",
+    "entropy": "policy/entropy",
+    "clip_ratio/region_mean": "policy/clip_frac",
+    "cispo_clip_ratio": "policy/clip_frac",
+    "completions/mean_length": "rollout/length_mean",
+    "completions/clipped_ratio": "rollout/truncated_frac",
+    "sampling/sampling_logp_difference/max": "rollout/logprob_gap_max",
+    "learning_rate": "optim/lr",
+    "grad_norm": "optim/grad_norm",
+    "step_time": "time/step",
+}
+
+
+def our_metrics(logs: dict) -> dict:
+    """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
+    found = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
+    for key, value in logs.items():
+        match = re.fullmatch(r"rewards/(.+)/mean", key)
+        if match and value is not None and not math.isnan(value):
+            found[f"reward/{match[1]}"] = value
+    return found
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def draw_curves(source: Path, target: Path) -> None:
+    """Draw reward, learning signal, length, KL, entropy and gradient norm over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    panels = [
+        ("reward", ["reward/mean", "eval/accuracy"]),
+        ("groups without signal, clipped, truncated (share)", ["reward/zero_std_frac", "policy/clip_frac"]),
+        ("completion length (tokens)", ["rollout/length_mean"]),
+        ("KL to the reference (nats per token)", ["kl/ref"]),
+        ("entropy (nats)", ["policy/entropy"]),
+        ("gradient norm", ["optim/grad_norm"]),
+    ]
+    panels[1][1].append("rollout/truncated_frac")
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=8)
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
+class Journal:
+    """Writes metrics.jsonl, samples.jsonl and curves.png, and shows progress, on rank 0; does nothing elsewhere."""
+
+    def __init__(self, config: Config, steps: int, start: int):
+        self.dir, self.active, self.bar = Path(config.output_dir), world()[0] == 0, None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=steps, initial=max(start, 0), mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        if "reward/mean" in metrics:
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def advance(self, step: int) -> None:
+        """Move the bar to a step."""
+        if self.active:
+            self.bar.update(step - self.bar.n)
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                f.write(json.dumps({"step": step, "kind": kind, **entry}, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            draw_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+
+    def close(self) -> None:
+        """Finish the bar."""
+        if self.active:
+            self.bar.close()
+
+
+# ------------------------------------------------------------------------------------------------ trainer
+
+
+class GrpoRun:
+    """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
+
+    `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
+    """
+
+    def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
+        self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
+        self.trainer = self.journal = self.stop = None
+        self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
+        self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
+
+    def state(self) -> dict:
+        """What goes into trainer_state.json; TRL asks for it when it saves."""
+        seconds = self.kept["seconds"] + time.perf_counter() - self.started
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict()}}
+
+    def restore(self, checkpoint: Path) -> None:
+        """Take back the state of a checkpoint."""
+        saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
+        self.kept = {key: saved["attributes"][key] for key in self.kept}
+        self.scorer.load_state_dict(saved["attributes"]["rewards"])
+
+    def held_out_evaluation(self, step: int) -> dict:
+        """Evaluate, write samples, and return metrics and a few examples."""
+        metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
+        self.journal.samples(step, "eval", samples)
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        return {"metrics": metrics, "examples": examples}
+
+    def on_train_begin(self, args, state, control, lr_scheduler=None, **_):
+        """Evaluate before the first step; let the stages' learning rates scale the schedule."""
+        schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate wraps it under DeepSpeed
+        if len({stage.learning_rate for stage in self.stages}) > 1:
+            need(
+                hasattr(schedule, "lr_lambdas"),
+                f"got stages with learning rates and lr_scheduler_type {self.config.lr_scheduler_type!r}; expected a "
+                "schedule that can be scaled; try linear, cosine or constant_with_warmup",
+            )
+            plain = list(schedule.lr_lambdas)
+            schedule.lr_lambdas = [lambda step, f=f: f(step) * self.rate_factor(step) for f in plain]
+        if self.held_out and self.kept["eval_before"] is None:
+            self.kept["eval_before"] = self.held_out_evaluation(0)
+            self.journal.metrics(0, self.kept["eval_before"]["metrics"])
+
+    def rate_factor(self, step: int) -> float:
+        """Learning rate of the stage over that of the first, which is the run's."""
+        return self.stages[stage_at(self.stages, step)].learning_rate / self.stages[0].learning_rate
+
+    def on_step_begin(self, args, state, control, **_):
+        """Enter the stage of the coming step."""
+        now = stage_at(self.stages, state.global_step)
+        if now == self.stage:
+            return
+        import torch
+
+        self.stage, stage = now, self.stages[now]
+        self.scorer.enter(stage)
+        weights = [stage.weights.get(name, 0.0) for name in self.scorer.functions]
+        self.trainer.reward_weights = torch.tensor(weights, dtype=torch.float32)
+        if len(self.stages) > 1:
+            names = ", ".join(f"{name} x {weight:g}" for name, weight in stage.weights.items())
+            say(f"stage {now + 1} of {len(self.stages)} from step {state.global_step + 1}: {names}")
+
+    def on_step_end(self, args, state, control, **_):
+        """Evaluate, write samples and curves, and stop where a signal asked for it."""
+        step, config = state.global_step, self.config
+        self.share_reward_state()
+        last = step >= self.plan.steps
+        if self.held_out and (last or (config.eval_every and step % config.eval_every == 0)):
+            self.kept["eval_after"] = self.held_out_evaluation(step)
+            self.pending = self.kept["eval_after"]["metrics"]
+        if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
+            self.journal.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+        self.journal.advance(step)
+        whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
+        self.signum = self.signum or self.stop.agreed()
+        if self.signum and whole and not last:
+            control.should_save = control.should_training_stop = True
+        if self.pending and step % config.logging_steps:
+            self.write(step, {})
+        return control
+
+    def share_reward_state(self) -> None:
+        """Give every process the first one's state of adaptive rewards, as each has seen its own completions only."""
+        states = self.scorer.state_dict()
+        if states and world()[1] > 1:
+            self.scorer.load_state_dict(gather_rows([states])[0])
+
+    def write(self, step: int, metrics: dict) -> None:
+        """One line of metrics.jsonl, with an evaluation that waits for it."""
+        self.journal.metrics(step, metrics | self.pending)
+        self.pending = {}
+        if self.config.plot_every and step % self.config.plot_every == 0:
+            self.journal.plot()
+
+    def on_log(self, args, state, control, logs=None, **_):
+        """Write TRL's figures under our names; stop where they are not finite, or no reward applies."""
+        if not logs or "loss" not in logs:
+            return
+        from accelerate.utils import gather_object  # in the order of the processes, as the groups lie
+
+        step, norm = state.global_step, logs.get("grad_norm", 0.0)
+        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds}
+        self.scorer.seconds, group = 0.0, self.config.num_generations
+        if "reward" in logs:  # absent where the step trained on an earlier step's rollout
+            metrics["reward/zero_std_frac"] = signal_free(gather_object(self.scorer.scores()), group)
+            self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
+        logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
+        self.bad = 0 if math.isfinite(norm) else self.bad + 1
+        if self.bad >= (5 if args.fp16 else 1):  # fp16's scaler leaves such updates out while it settles
+            raise DivergedError(
+                f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --learning_rate, "
+                "or a higher --beta"
+            )
+        self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
+        if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
+            names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
+            raise RewardError(
+                f"reward {names}: got None for every completion of {count} rollouts; expected numbers where it applies;"
+                " try to look at the columns it reads, which may be empty or named otherwise"
+            )
+
+
+def make_callback(run: GrpoRun):
+    """A transformers callback that hands its events to a GrpoRun; its class is made here, as imports take seconds."""
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import ExportableState
+
+    methods = {name: getattr(run, name) for name in dir(run) if name.startswith("on_") or name == "state"}
+    static = {name: staticmethod(method) for name, method in methods.items()}
+    return type("RunCallback", (TrainerCallback, ExportableState), static)()
+
+
+def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
+    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
+
+    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    data = Dataset.from_dict({"prompt": [row["prompt"] for row in rows], "row": list(range(len(rows)))}).select(order)
+    extra = {}
+    if config.lora_rank:
+        from peft import LoraConfig
+
+        alpha = config.lora_alpha or 2 * config.lora_rank
+        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
+        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+    if config.load_in_4bit:
+        import torch
+        from transformers import BitsAndBytesConfig
+
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}  # QLoRA, Dettmers 2023
+        compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=compute, **nf4)
+    rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
+    try:
+        trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
+    except ConnectionError as error:
+        what = f"got --use_vllm server, but no server answers: {error}"
+        flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
+        serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
+        raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
+        raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    trainer.remove_callback(PrinterCallback)
+    run.trainer, handler = trainer, trainer.callback_handler
+    handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
+    check_padding(trainer)
+    limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in [*rows, *run.held_out])
+    need(
+        not limit or longest + config.max_completion_length <= limit,
+        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
+        "together; try a lower --max_completion_length or --max_prompt_length",
+    )
+    return trainer
+
+
+def check_padding(trainer) -> None:
+    """Warn where padding on the left changes log-probs, as TRL passes no positions (GPT-2 has absolute ones)."""
+    import torch
+
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        return
+    model, device = trainer.model, trainer.accelerator.device
+    ids = torch.tensor([[1, 2, 3, 4]], device=device)
+    padded = torch.cat([torch.zeros_like(ids), ids], dim=1)
+    mask = torch.cat([torch.zeros_like(ids), torch.ones_like(ids)], dim=1)
+    training = model.training
+    model.eval()
+    with torch.no_grad(), trainer.accelerator.autocast():
+        alone = model(input_ids=ids).logits[0, -1].float()
+        beside = model(input_ids=padded, attention_mask=mask).logits[0, -1].float()
+    model.train(training)
+    gap = (alone.log_softmax(-1) - beside.log_softmax(-1)).abs().max().item()
+    if gap > 0.5:
+        say(
+            f"warning: padding moves this model's log-probs by {gap:.1f} nats, as it counts positions from the pads on "
+            "and TRL passes none; train on prompts of one length, or take a model with rotary positions"
+        )
+
+
+# ------------------------------------------------------------------------------------------------ checkpoints
+
+
+def saved_steps(config: Config) -> dict[int, Path]:
+    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
+    found = {}
+    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
+        try:
+            state = json.loads((folder / "trainer_state.json").read_text())
+            state["stateful_callbacks"]["RunCallback"]
+        except (OSError, ValueError, KeyError):
+            continue
+        found[state["global_step"]] = folder
+    return dict(sorted(found.items()))
+
+
+def resume_point(config: Config) -> Path | None:
+    """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
+    folder, saved = Path(config.output_dir), saved_steps(config)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+        return None
+    if (folder / "config.json").exists():
+        before, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in FREE_ON_RESUME and k in before and before[k] != settings[k]]
+        text = ", ".join(f"{k} {before[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not saved:
+        say(f"warning: got --resume, but {folder} holds no complete checkpoint; starting at step 0")
+    return saved[max(saved)] if saved else None
+
+
+def make_folder(config: Config) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: Config) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def export_final(config: Config, trainer) -> None:
+    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
+    raw = Path(config.output_dir) / ".final.raw"
+    trainer.save_model(str(raw))  # every process: sharded weights are gathered
+    trainer.accelerator.wait_for_everyone()
+    if world()[0] != 0:
+        return
+    need(
+        list(raw.glob("*.safetensors")),
+        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
+        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
+    )
+
+    def write(folder: Path) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        dtype = getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or trainer.model.dtype
+        trainer.processing_class.save_pretrained(folder)
+        if config.lora_rank:
+            adapter = folder / "adapter" if config.merge_lora else folder
+            adapter.mkdir(exist_ok=True)
+            for file in raw.glob("adapter_*"):
+                shutil.copy(file, adapter)
+        if config.merge_lora:
+            from peft import PeftModel
+
+            base = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
+            PeftModel.from_pretrained(base, str(raw)).merge_and_unload().save_pretrained(folder)
+        elif not config.lora_rank:
+            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+
+    write_folder(Path(config.output_dir) / "final", write)
+    shutil.rmtree(raw)
+
+
+def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
+    """Load final/ as a user would, and complete a few prompts greedily."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    final = Path(config.output_dir) / "final"
+    model = AutoModelForCausalLM.from_pretrained(final)  # an adapter loads onto the base model that it names
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
+        model = model.to("cuda")
+    found = []
+    for row in rows:
+        ids = torch.tensor([row["prompt_ids"]], device=model.device)
+        limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
+        made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
+        found.append({"prompt": row["prompt"], "completion": tokenizer.decode(made, skip_special_tokens=True)})
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ run
+
+
+@contextlib.contextmanager
+def quiet_libraries(config: Config):
+    """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
+    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
+    defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
+    ours = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(ours)
+    import warnings
+
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+
+
+def parameter_count(config: Config) -> int:
+    """Number of parameters, from the model's configuration alone."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        shape = AutoConfig.from_pretrained(config.model)
+        with torch.device("meta"):
+            return sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+
+
+@dataclass
+class Prepared:
+    """A run with all that can be known before the weights are loaded."""
+
+    config: Config  # resolved
+    plan: BatchPlan
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    scorer: Scorer
+    stages: list[Stage]
+    parameters: int
+
+
+def prepare_run(config: Config) -> Prepared:
+    """Check everything that does not need the weights."""
+    import numpy as np
+    import torch
+
+    check_settings(config)
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
+        set_seed(config.seed)
+    tokenizer = left_tokenizer(config)
+    rows, held_out = load_tasks(config, tokenizer)
+    scorer, stages = load_stages(config, rows)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        scorer.check_columns(row)
+    parameters = parameter_count(config)
+    resolved = fill_in(config, parameters)
+    if config.stages:
+        resolved.steps = sum(stage.steps for stage in stages)
+    for stage in stages:
+        stage.learning_rate = stage.learning_rate or resolved.learning_rate
+    resolved.learning_rate = stages[0].learning_rate  # the schedule's; the other stages scale it
+    plan = plan_batches(resolved, int(os.environ.get("WORLD_SIZE", "1")), len(rows))
+    whole = math.ceil(resolved.save_steps / plan.steps_per_rollout) * plan.steps_per_rollout
+    if whole != resolved.save_steps:
+        say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")
+        resolved.save_steps = whole
+    check_machine(resolved)
+    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters)
+
+
+def train(config: Config) -> int:
+    """Train as configured and return the exit code."""
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    if config.profile:
+        say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
+    ready = prepare_run(config)
+    resolved, plan = ready.config, ready.plan
+    args = trl_config(resolved, plan.steps)
+    checkpoint = resume_point(config)
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out)
+    trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
+    start = -1
+    if checkpoint:
+        run.restore(checkpoint)
+        start = int(checkpoint.name.rpartition("-")[2])
+    make_folder(config)
+    run.journal, run.stop = Journal(config, plan.steps, start), StopRequest()
+    write_settings(config)
+    try:
+        if start >= plan.steps:
+            trainer._load_from_checkpoint(str(checkpoint))  # trained to the end, and stopped before final/ was written
+            trainer.state.global_step = start
+        else:
+            run_steps(trainer, checkpoint)
+        run.journal.plot()
+        step = trainer.state.global_step
+        if run.signum and step < plan.steps:
+            say(f"stopped by signal {run.signum} after step {step}; go on with --resume")
+            return 128 + run.signum
+        summary = {"steps": step, "seed": config.seed, "output_dir": config.output_dir}
+        for name in ("before", "after"):
+            if run.kept[f"eval_{name}"]:
+                summary |= {f"accuracy_{name}": run.kept[f"eval_{name}"]["metrics"]["eval/accuracy"]}
+                summary |= {f"eval_{name}": run.kept[f"eval_{name}"]}
+        export_final(config, trainer)
+    finally:
+        run.journal.close()
+        run.stop.restore()
+    run.trainer = trainer = None
+    gc.collect()  # the samples below load final/ beside what is left
+    if world()[0] == 0:
+        summary["final_samples"] = sample_final(resolved, ready.tokenizer, (ready.held_out or ready.rows)[:4])
+        summary["seconds"] = round(run.state()["attributes"]["seconds"], 1)
+        report(config, summary)
+        for s in summary["final_samples"][:2]:
+            print(
+                f"final/ loads and says {s['completion'][-60:]!r} to {text_of_turns(s['prompt'])[-60:]!r}", flush=True
+            )
+    return 0
+
+
+def run_steps(trainer, checkpoint: Path | None) -> None:
+    """Call TRL's train(), and say in the user's words what ends it early."""
+    import torch
+
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except RewardError:
+        step = trainer.state.global_step
+        done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+        if step and world()[1] == 1 and not done.exists():
+            trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
+            say(f"saved step {step}; mend the reward and go on with --resume")
+        raise
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a batch; try half "
+            "--per_device_train_batch_size with twice --gradient_accumulation_steps, or --profile memory"
+        ) from error
+    except RuntimeError as error:
+        if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost
+            what = f"got probabilities that are not finite after step {trainer.state.global_step}"
+            raise DivergedError(f"{what} ({error}); expected finite ones; try a lower --learning_rate") from error
+        raise
+
+
+def report(config: Config, summary: dict) -> None:
+    """Write summary.json and print what a person wants to know at the end."""
+    if world()[0] != 0:
+        return
+    folder = Path(config.output_dir)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    if "eval_after" in summary:
+        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+        for before, after in pairs:
+            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+def print_plan(config: Config) -> int:
+    """Print resolved settings, batch arithmetic, what TRL is given, and a memory estimate per process, as JSON."""
+    from transformers import AutoConfig
+
+    ready = prepare_run(config)
+    resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
+    args = trl_settings(resolved, plan.steps)
+    trl_config(resolved, plan.steps)
+    longest = max(len(row["prompt_ids"]) for row in ready.rows)
+    text = AutoConfig.from_pretrained(config.model).get_text_config()
+    width = 4 if args["model_init_kwargs"]["dtype"] == "float32" else 2
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    at_once = plan.completions_per_rollout // size
+    length = longest + resolved.max_completion_length
+    each = 0.5 if config.load_in_4bit else width if config.lora_rank else width * 4  # weight, gradient, two moments
+    memory = {
+        "weights, gradients and optimizer (GiB)": ready.parameters * each,
+        "reference (GiB)": ready.parameters * width if config.beta and not config.lora_rank else 0,
+        "KV cache while sampling with transformers (GiB)": 0
+        if config.use_vllm
+        else at_once * length * text.num_hidden_layers * heads * head_dim * 2 * (4 if not args["bf16"] else 2),
+    }
+    passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
+    shown = {
+        "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
+        "batch": {
+            "processes": size,
+            "prompts": len(ready.rows),
+            "held_out_prompts": len(ready.held_out),
+            "longest_prompt_tokens": longest,
+            "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
+            "completions_per_step": plan.completions_per_step,
+            "prompts_per_rollout": plan.prompts_per_rollout,
+            "completions_per_rollout": plan.completions_per_rollout,
+            "rollouts": plan.rollouts,
+            "optimizer_steps": plan.steps,
+            "optimizer_steps_per_rollout": plan.steps_per_rollout,
+            "passes_over_the_data": round(passes, 2),
+            "completion_tokens_at_most": plan.rollouts * plan.completions_per_rollout * resolved.max_completion_length,
+        },
+        "must_divide": [
+            f"num_generations {resolved.num_generations} divides completions_per_rollout {plan.completions_per_rollout}"
+            " = per_device_train_batch_size x processes x steps_per_generation",
+            "per_device_train_batch_size x processes divides generation_batch_size, where that is given",
+            "gradient_accumulation_steps divides steps_per_generation x num_iterations, or is a multiple of it",
+        ],
+        "stages": [dataclasses.asdict(stage) for stage in ready.stages],
+        "trl": args,
+        "parameters": ready.parameters,
+        "memory_estimate": {name: round(value / 2**30, 3) for name, value in memory.items()},
+    }
+    print(json.dumps(shown, indent=1))
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    try:
+        config = parse_arguments(sys.argv[1:] if argv is None else argv)
+        with quiet_libraries(config):
+            return print_plan(config) if config.dry_run else train(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:  # a full disk while logging, say
+        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say("stopped at once; the newest checkpoint is intact, go on with --resume")
+        return 130
+    finally:
+        leave_processes()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
