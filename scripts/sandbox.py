@@ -65,7 +65,7 @@ MAX_RESULT = 1 << 20  # bytes of one result as JSON: a larger one fails its test
 MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
 MAX_DEPTH = 100  # nesting of a value
 MAX_OUTPUT = 1 << 20  # bytes a program may print, and write to one file
-SCRATCH_BYTES = 64 << 20
+SCRATCH, SCRATCH_BYTES = "/.scratch", 64 << 20  # no /tmp: Python's own files may lie beneath that
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
 LAYERS = ("user", *NAMESPACES, "landlock", "seccomp")
@@ -428,7 +428,7 @@ def bind(source: str, target: str) -> None:
 
 
 def new_root(paths: list[str]) -> None:
-    """Replace this namespace's root by one that holds the given paths, read-only, and an empty /tmp."""
+    """Replace this namespace's root by one that holds the given paths, read-only, and an empty scratch folder."""
     root = next(path for path in ("/sys", "/mnt", "/proc") if os.path.isdir(path))
     libc_call("mount", None, b"/", None, 0x44000, None)  # private: nothing of this shows outside
     libc_call("mount", b"tmpfs", root.encode(), b"tmpfs", 6, b"size=1m,mode=755")
@@ -446,16 +446,16 @@ def new_root(paths: list[str]) -> None:
             os.makedirs(os.path.dirname(root + path), exist_ok=True)
             os.symlink(real, root + path)
             there.append(path)
-    for folder in ("/tmp", "/.old"):
-        os.makedirs(root + folder, exist_ok=True)
-    libc_call("mount", b"tmpfs", root.encode() + b"/tmp", b"tmpfs", 6, b"size=1m,mode=711")
+    for folder in (SCRATCH, "/.old"):
+        os.makedirs(root + folder)
+    libc_call("mount", b"tmpfs", (root + SCRATCH).encode(), b"tmpfs", 6, b"size=1m,mode=711")
     libc_call("pivot_root", root.encode(), root.encode() + b"/.old")
     os.chdir("/")
     libc_call("umount2", b"/.old", 2)
     os.rmdir("/.old")
     read_only, writable = (struct.pack("QQQQ", *flags, 0, 0) for flags in ((1 | 2, 0), (0, 1)))  # RDONLY, NOSUID
     kernel_call(442, -100, b"/", 0x8000, ctypes.create_string_buffer(read_only, 32), 32)  # 0x8000: and all beneath
-    kernel_call(442, -100, b"/tmp", 0, ctypes.create_string_buffer(writable, 32), 32)
+    kernel_call(442, -100, SCRATCH.encode(), 0, ctypes.create_string_buffer(writable, 32), 32)
 
 
 # ------------------------------------------------------------------------------------------- the fork server
@@ -502,7 +502,7 @@ class Server:
             self.base = self.folder = tempfile.mkdtemp(prefix="sandbox-", dir=self.config["folder"])
             os.chmod(self.base, 0o711)
         else:
-            self.base = "/tmp"
+            self.base = SCRATCH
         self.abi = landlock_abi() if LINUX else 0
         self.attempt("landlock", lambda: self.require(self.abi, "this kernel has none"))
         known = LINUX and os.uname().machine == "x86_64" and sys.maxsize > 2**32
