@@ -392,9 +392,13 @@ LONG = {
 def test_long_hostile_text_is_fast(name):
     slow = {}
     for kind, text in LONG.items():
-        start = time.thread_time()
-        (value,) = call(FUNCTIONS[name], [text])
-        slow[kind] = time.thread_time() - start
+        slow[kind] = math.inf
+        for _ in range(3):  # a core shared with others can stretch even processor time
+            start = time.thread_time()
+            (value,) = call(FUNCTIONS[name], [text])
+            slow[kind] = min(slow[kind], time.thread_time() - start)
+            if slow[kind] < 0.25:
+                break
         assert value is not None and math.isfinite(value)
     assert max(slow.values()) < 0.25, max(slow.items(), key=lambda item: item[1])  # 0.05 on a quiet core
 
