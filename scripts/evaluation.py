@@ -1,0 +1,2334 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "torch>=2.6", "transformers>=5.23,<6", "numpy", "pyyaml", "tqdm", "pyarrow", "datasets", "peft",
+#   "math-verify[antlr4_13_2]>=0.8,<1",
+# ]
+# ///
+"""Evaluate a language model: numbers with an interval, and a paired test where two runs are compared.
+
+Tasks, by `--task NAME[:option=value,…]`, repeatable:
+    generation       length, distinct-n, repetition, truncation, format validity     format=answer|think|json|boxed
+    math             strict and flexible as lm-evaluation-harness extracts them, verified by math_grader.py
+                     template=auto|gsm8k|plain
+    code             runs in sandbox.py; unbiased pass@k (Chen 2021, eq. 1)          k=1/10, timeout_s=3
+    perplexity       per token, word and byte, bits per byte                         bos=lm_eval|once|none, stride=N
+    multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
+    reward           reward functions with TRL's signature                           reward:FILE.py:function[*weight]
+    custom           your own prompt and score                                       custom:FILE.py:name
+Every task also takes data=FILE, limit=N and max_new_tokens=N.
+
+    mean       standard error s / sqrt(n); 0/1 values: Wilson 1927 interval; others: percentile bootstrap over rows
+    compared   0/1 values: exact McNemar test, Bonett-Price 2012 interval; others: paired bootstrap over rows
+
+Deliberately left out: benchmarks' own data (give the file or hub id), log-probs from servers and vLLM (too many
+dialects to trust), and judging by another model (a reward function may do that).
+
+    python scripts/evaluation.py --task math --data assets/data/arithmetic_eval.jsonl              # CPU, in seconds
+    python scripts/evaluation.py --model Qwen/Qwen2.5-0.5B-Instruct --model runs/qwen/final \\
+        --task math --data openai/gsm8k:main@test --output_dir runs/before_after              # one GPU, both compared
+    torchrun --nproc_per_node 4 scripts/evaluation.py --model … --task code --data HumanEval.jsonl.gz --n 20
+
+Exit codes: 0 done, 2 bad input, 3 a grader failed.
+"""
+
+import argparse
+import ast
+import asyncio
+import copy
+import csv
+import dataclasses
+import difflib
+import hashlib
+import html
+import importlib.util
+import inspect
+import itertools
+import json
+import math
+import os
+import random
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
+PREFIX_MIN = 16  # tokens that all prompts must share for their states to be kept
+NOT_FINITE = "try --precision fp32, or another checkpoint"
+STOP_EVERY = 8  # steps between looks for stop strings; what was sampled past one is cut off
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def setting(default, help, choices=None):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated."""
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(metadata={"help": help, "choices": choices}, **value)
+
+
+@dataclass
+class Config:
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # what
+    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
+    model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
+    data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
+    limit: int = setting(0, "only the first rows (0: all)")
+    compare: list[str] = setting([], "results.json of two runs, before and after: only the paired tests, no model")
+    completion_column: str = setting("", "grade this column of the data instead of a model's completions")
+    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl, report.html and the cache")
+    # prompt
+    fewshot: int = setting(0, "worked rows before each prompt")
+    fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
+    fewshot_as_turns: bool = setting(True, "with a chat template: turns of their own, not one user message")
+    chat_template: str = setting("auto", "auto: where the model has one", ["auto", "on", "off"])
+    system_prompt: str = setting("", "text, or a file that holds it")
+    reward: list[str] = setting([], "FILE.py:function[*weight] of the task reward, repeatable")
+    # sampling
+    n: int = setting(1, "completions per prompt")
+    temperature: float = setting(0.0, "0 is greedy")
+    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability")
+    max_new_tokens: int = setting(256, "longest completion")
+    stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
+    seed: int = setting(0, "seed of sampling and bootstrap")
+    # engine
+    engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
+    base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
+    base_model: str = setting("", "base of an adapter folder (default: the one it names)")
+    concurrency: int = setting(16, "requests to --base_url at a time")
+    precision: str = setting("auto", "auto: bf16 on CUDA, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
+    batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
+    max_length: int = setting(0, "context in tokens (0: the model's)")
+    vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
+    cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
+    cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
+    # report
+    bootstrap: int = setting(2000, "bootstrap samples")
+    shown_samples: int = setting(50, "samples per task in report.html")
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {default})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=f.metadata["choices"],
+            default=hidden,
+            metavar=None if f.metadata["choices"] else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def spread_pairs(argv: list[str]) -> list[str]:
+    """Write `--compare A B` as `--compare A --compare B`."""
+    for i, flag in enumerate(argv):
+        if flag == "--compare" and i + 2 < len(argv) and not argv[i + 2].startswith("-"):
+            return [*argv[: i + 2], *spread_pairs(["--compare", *argv[i + 2 :]])]
+    return argv
+
+
+def check_choices(config: Config) -> None:
+    """Raise UserError for settings that cannot work."""
+    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency"):
+        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected at least 1")
+    for name in ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed"):
+        need(getattr(config, name) >= 0, f"got {name} {getattr(config, name)}; expected 0 or more")
+    need(0 <= config.temperature < math.inf, f"got temperature {config.temperature}; expected 0 or more")
+    need(0 < config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1")
+    greedy = config.n > 1 and not config.temperature and not config.completion_column
+    need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
+    need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
+    need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
+    need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
+    need(all(config.stop), "got an empty --stop; expected text")
+    need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
+    local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    for flag, given in local.items():
+        need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    p, shrink = successes / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+def mcnemar_exact(better: int, worse: int) -> float:
+    """Two-sided exact p of as uneven a split of the pairs that differ (McNemar 1947), binomial with 1/2.
+
+    >>> mcnemar_exact(9, 0)
+    0.00390625
+    """
+    n, tail = better + worse, sum(math.comb(better + worse, i) for i in range(min(better, worse) + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def paired_proportion_interval(better: int, worse: int, n: int) -> tuple[float, float]:
+    """95 % interval of the difference of paired proportions, one row added to each side (Bonett and Price 2012)."""
+    up, down = (better + 1) / (n + 2), (worse + 1) / (n + 2)
+    half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
+    return max(-1.0, up - down - half), min(1.0, up - down + half)
+
+
+def rows_needed(difference: float, stderr: float, n: int) -> int | None:
+    """Rows that show such a difference at p < 0.05 in 4 runs of 5, given its standard error over n rows."""
+    return math.ceil(n * ((Z95 + Z_POWER) * stderr / difference) ** 2) if difference else None
+
+
+def resampled_ratios(columns: list, samples: int, seed: int):
+    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows."""
+    import numpy as np
+
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
+    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
+    for start in range(0, samples, step):
+        picked = rng.integers(0, n, size=(min(step, samples - start), n))
+        sums.append(table[picked].sum(axis=1))
+    return np.concatenate(sums)
+
+
+@dataclass
+class Values:
+    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None is not applicable."""
+
+    top: list
+    bottom: list | None = None
+    exp: bool = False  # f is exp, as of perplexities
+    higher_is_better: bool | None = True
+
+    def of(self, ratio):
+        """f of a number or array."""
+        import numpy as np
+
+        with np.errstate(over="ignore"):  # inf is handled where it is reported
+            return np.exp(ratio) if self.exp else ratio
+
+    def columns(self, rows) -> list[list[float]]:
+        """[top, bottom] of some rows."""
+        return [[self.top[i] for i in rows], [1.0 if self.bottom is None else self.bottom[i] for i in rows]]
+
+    def is_proportion(self) -> bool:
+        """Whether all values are 0 or 1."""
+        return self.bottom is None and not self.exp and all(x in (0, 1) for x in self.top if x is not None)
+
+
+def summarize(values: Values, samples: int, seed: int) -> dict:
+    """Value, standard error and 95 % interval of a metric, and how they were computed."""
+    import numpy as np
+
+    rows = [i for i, x in enumerate(values.top) if x is not None]
+    top, bottom = values.columns(rows)
+    result = {"value": None, "stderr": None, "ci95": None, "n": len(rows), "of": len(values.top), "interval": "none"}
+    result["higher_is_better"] = values.higher_is_better
+    if not rows or not sum(bottom):
+        return result
+    value, n = float(values.of(math.fsum(top) / math.fsum(bottom))), len(rows)
+    if not math.isfinite(value):
+        return result | {"interval": "too large for a number"}
+    result["value"] = value
+    if values.is_proportion():
+        result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
+    elif n > 1:
+        sums = resampled_ratios([top, bottom], samples, seed)
+        draws = values.of(sums[:, 0] / sums[:, 1])
+        ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+    if n > 1 and values.bottom is None and not values.exp:
+        result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
+    return result
+
+
+def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
+    """Paired test of two runs' values on the same rows, in the same order; None without a row that both have."""
+    rows = [i for i, pair in enumerate(zip(before.top, after.top, strict=True)) if None not in pair]
+    n = len(rows)
+    if not n:
+        return None
+    (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
+    one, two = (float(v.of(math.fsum(x) / math.fsum(y))) for v, x, y in ((before, a, a_base), (after, b, b_base)))
+    result = {"before": one, "after": two, "difference": two - one, "rows": n}
+    if before.is_proportion() and after.is_proportion():
+        up, down = (sum(x < y for x, y in pair) for pair in (zip(a, b, strict=True), zip(b, a, strict=True)))
+        result |= {"test": "exact McNemar", "p": mcnemar_exact(up, down), "better": up, "worse": down}
+        result["ci95"] = list(paired_proportion_interval(up, down, n))
+        stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
+    elif n > 1:
+        import numpy as np
+
+        sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
+        draws = after.of(sums[:, 2] / sums[:, 3]) - before.of(sums[:, 0] / sums[:, 1])
+        result["ci95"] = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        # the draws around their own centre are what chance does where there is no difference
+        far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
+        result |= {"test": "paired bootstrap", "p": float((far + 1) / (samples + 1))}
+        stderr = float(draws.std(ddof=1))
+    else:
+        return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
+    # a split without noise, such as 9 better and none worse of 9, still needs the 6 rows that make p < 0.05
+    needed = rows_needed(result["difference"], stderr, n)
+    return result | {"rows_needed": needed and max(needed, 6)}
+
+
+def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
+    """The comparison in words."""
+    change = f"{name}: {result['before']:.4g} -> {result['after']:.4g}, difference {result['difference']:+.4g}"
+    if result["p"] is None:
+        return f"{change}; one row shows nothing"
+    low, high = result["ci95"]
+    counts = f", {result['better']} rows better, {result['worse']} worse" if "better" in result else ""
+    change += f", 95 % interval [{low:+.4g}, {high:+.4g}], p = {result['p']:.2g} ({result['test']}, "
+    change += f"{result['rows']} rows{counts}). "
+    if result["p"] < 0.05:
+        up = result["difference"] > 0
+        return change + {None: "A real change.", up: "A real gain."}.get(higher_is_better, "A real loss.")
+    if not result["rows_needed"]:
+        return change + "No difference at all."
+    return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."
+
+
+# ------------------------------------------------------------------------------------------------ extraction
+
+STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
+FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.compile(r"\.$"))
+
+
+def extract_strict(text: str) -> str:
+    """The first `#### number`, as lm-evaluation-harness's strict-match of GSM8K; "[invalid]" without one."""
+    found = STRICT.findall(text)
+    return found[0].strip() if found else "[invalid]"
+
+
+def extract_flexible(text: str) -> str:
+    """The last number, as lm-evaluation-harness's flexible-extract of GSM8K; "[invalid]" without one."""
+    found = FLEXIBLE.findall(text)
+    return next(part for part in found[-1] if part).strip() if found else "[invalid]"
+
+
+def gsm8k_form(text: str) -> str:
+    """What lm-evaluation-harness compares: without `,`, `$`, all up to the last `#### ` and a final point, lower case.
+
+    >>> gsm8k_form("2+2=4\\n#### $1,004.")
+    '1004'
+    """
+    for pattern in IGNORED:
+        text = pattern.sub("", text)
+    return text.lower()
+
+
+def cut_at(text: str, stops: list[str]) -> str:
+    """The text before the first of each stop string, one after the other."""
+    for stop in stops:
+        text = text.split(stop)[0]
+    return text
+
+
+def ngram_share(words: list[str], size: int) -> float | None:
+    """Distinct n-grams divided by n-grams (Li 2016); None for a text of fewer than `size` words."""
+    grams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
+    return len(set(grams)) / len(grams) if grams else None
+
+
+def has_format(text: str, name: str) -> bool:
+    """Whether a completion has one of FORMATS."""
+    if name == "json":
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        return True
+    return bool(FORMATS[name].fullmatch(text.strip()))
+
+
+FORMATS = {
+    "answer": re.compile(r"<answer>\s*[^<>\s][^<>]*</answer>"),
+    "think": re.compile(r"<think>(?:(?!</?think>).)*</think>(?:(?!</?think>).)+", re.DOTALL),
+    "boxed": re.compile(r"(?:(?!\\boxed).)*\\boxed\{(?:(?!\\boxed).)+\}(?:(?!\\boxed).)*", re.DOTALL),
+    "json": None,
+}
+
+
+def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int) -> list[tuple[list[int], list[int]]]:
+    """Cut tokens into (context, scored) pairs for a model of `length` positions; every token is scored once.
+
+    The first window is conditioned on `prefix`; each later one scores the next `stride` tokens, given as many tokens
+    before them as fit. stride = length is lm-evaluation-harness's rolling window: one token of context, and a last
+    window that looks back over a full one.
+    """
+    windows, start = [], 0 if prefix else 1
+    end = min(length, len(tokens))
+    if tokens[start:end]:
+        windows.append((prefix or tokens[:1], tokens[start:end]))
+    while end < len(tokens):
+        scored = min(stride, len(tokens) - end)
+        end += scored
+        windows.append((tokens[max(0, end - length - 1) : end - scored], tokens[end - scored : end]))
+    return windows
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+def start_processes(config: Config):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    able = name == "cpu" or (name.split(":")[0] == "cuda" and torch.cuda.is_available())
+    need(able, f"got --device {name}; expected auto, cpu, or cuda[:N] on a machine that has it; try --device cpu")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def ranks() -> tuple[int, int]:
+    """`world()` without importing torch for it."""
+    return world() if "torch" in sys.modules else (0, 1)
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        import datasets
+
+        name, _, split = source.partition("@")
+        name, _, subset = name.partition(":")
+        try:
+            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+        except Exception as error:
+            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as f:
+                csv.field_size_limit(2**31 - 1)
+                reader, rows = csv.DictReader(f, strict=True), []
+                for row in reader:
+                    fits = None not in row and None not in row.values()
+                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+                    rows.append(row)
+                return rows
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            return rows
+        if suffix in (".jsonl", ".ndjson"):
+            return read_json_lines(path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+
+
+def sibling(name: str):
+    """Load NAME.py, which must lie beside this file or in the bundle's scripts, when something first needs it."""
+    module_name = f"evaluation_{name}"
+    if module_name not in sys.modules:
+        here = Path(__file__).resolve().parent
+        path = next((p for f in (here, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
+        need(path, f"got no {name}.py beside {Path(__file__).name}; expected it; try copying scripts/{name}.py there")
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[module_name]
+
+
+def rows_of(source: str, what: str = "--data") -> list[dict]:
+    """Rows of a file, of a hub id, or of any other form by data_loader.py; never none."""
+    need(source, f"got no {what}; expected a file or hub id; try {what} assets/data/arithmetic_eval.jsonl")
+    plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+    if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
+        rows = read_rows(source)
+    else:
+        loader = sibling("data_loader")
+        try:
+            rows = list(loader.load_rows(source).rows)
+        except loader.UserError as error:
+            raise UserError(str(error)) from None
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    return rows
+
+
+def first_of(row: dict, names) -> object:
+    """The first of these columns that the row has; None without."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def user_text(prompt) -> str:
+    """The text of a prompt: the last message of a chat."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# ------------------------------------------------------------------------------------------------ reward
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    known = ", ".join(n for n, member in members.items() if callable(member) and not n.startswith("_"))
+    need(callable(found), f"got reward {spec!r}: {file} has no function {name!r}; expected one of {known}")
+    return [(found, factor)]
+
+
+class Reward:
+    """The weighted sum of reward functions with TRL's signature `(prompts, completions, **columns) -> list`.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*.
+    """
+
+    def __init__(self, specs: list[str]):
+        self.functions, self.weights, self.silent = {}, {}, False
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = function, weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = reward_arguments([row], [""], [[]])
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    "expected that column too; try --reward FILE.py:function with a function for this data",
+                )
+
+    def call(self, name: str, arguments: dict):
+        """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
+        function = self.functions[name]
+        parameters = inspect.signature(function).parameters.values()
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+        return function(**arguments)
+
+    def run(self, arguments: dict) -> dict[str, list]:
+        """Raw results by function; async functions run concurrently, in a thread without an event loop."""
+        results = {name: self.call(name, arguments) for name in self.functions}
+        waiting = [name for name, result in results.items() if inspect.isawaitable(result)]
+
+        async def gather():
+            return await asyncio.gather(*(results[name] for name in waiting))
+
+        if waiting:
+            with ThreadPoolExecutor(1) as pool:
+                results.update(zip(waiting, pool.submit(asyncio.run, gather()).result(), strict=True))
+        return results
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        arguments = reward_arguments(rows, completions, completion_ids)
+        try:
+            results = self.run(arguments)
+        except Exception as error:
+            raise self.blame(rows, completions, completion_ids, error) from error
+        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
+        """Turn a function's result into floats and None, or raise RewardError."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != len(completions):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+        checked = []
+        for i, value in enumerate(values):
+            value = value.item() if hasattr(value, "item") else value
+            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
+                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+            checked.append(None if value is None else float(value))
+        return checked
+
+    def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """Find the function and the first row that raise by calling them one at a time."""
+        alone = copy.copy(self)
+        for name in self.functions:
+            alone.functions = {name: self.functions[name]}
+            for i, text in enumerate(completions):
+                try:
+                    alone.run(reward_arguments([rows[i]], [text], [completion_ids[i]]))
+                except Exception as failure:
+                    where = f"reward {name}, row {i}, completion {text[:200]!r}"
+                    return RewardError(f"{where}: raised {type(failure).__name__}: {failure}")
+        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row of it")
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+
+PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
+
+
+class Task:
+    """One task: what to ask of a row, and how to score what comes back.
+
+    `score(rows, outputs)` gets one list of n outputs {"text", "ids", "tokens", "finish"} per row and returns
+    (records, values): per row a list of n dicts for samples.jsonl, and {metric: Values} over the rows.
+    """
+
+    name = "task"
+    logprobs = False  # scored by log-probs instead of completions
+    options: ClassVar[dict] = {}  # option: default, whose type the option has
+    definition = ""
+
+    def __init__(self, text: str, config: Config):
+        self.label, self.config = text, config
+        self.settings = {"data": "", "limit": 0, "max_new_tokens": 0, **self.options}
+        self.targets = []
+        for part in filter(None, text.partition(":")[2].split(",")):
+            key, equals, value = part.partition("=")
+            if not equals:
+                self.targets.append(part)
+                continue
+            near = suggest(key, list(self.settings))
+            need(key in self.settings, f"got task {text!r}; expected options {', '.join(self.settings)}{near}")
+            kind = type(self.settings[key])
+            try:
+                self.settings[key] = kind(value)
+            except ValueError:
+                raise UserError(f"got {key} {value!r} in task {text!r}; expected a {kind.__name__}") from None
+        self.check()
+
+    def check(self) -> None:
+        """Raise UserError for options that cannot work."""
+        need(not self.targets, f"got {self.targets[0] if self.targets else ''!r} in {self.label!r}; expected key=value")
+
+    def option(self, name: str, choices) -> str:
+        """The value of an option that must be one of `choices`."""
+        value = self.settings[name]
+        need(value in choices, f"got {name}={value} in {self.label!r}; expected one of {', '.join(choices)}")
+        return value
+
+    def stops(self, chat: bool) -> list[str]:
+        """Strings that end a completion."""
+        return []
+
+    def question(self, row: dict):
+        """The prompt of a row: text, or chat messages."""
+        prompt = first_of(row, PROMPT_COLUMNS)
+        need(prompt is not None, f"got columns {', '.join(row)}; expected one of {', '.join(PROMPT_COLUMNS)}")
+        check_prompt(prompt, "column prompt")
+        return prompt
+
+    def target(self, row: dict) -> str:
+        """What the assistant says to a few-shot row."""
+        answer = first_of(row, ("completion", "solution", "answer", "canonical_solution", "code"))
+        text = user_text(answer) if isinstance(answer, list) and answer else answer
+        need(isinstance(text, str), f"got columns {', '.join(row)}; expected completion, solution or answer as text")
+        return text
+
+    def require(self, row: dict, names) -> object:
+        """The first of these columns, or UserError."""
+        value = first_of(row, names)
+        need(value is not None, f"task {self.name} got columns {', '.join(row)}; expected one of {', '.join(names)}")
+        return value
+
+    def check_row(self, row: dict) -> None:
+        """Raise UserError unless the row has what the scoring needs."""
+
+    def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
+        """Records and values of all rows."""
+        records = [[self.score_one(row, out) for out in outs] for row, outs in zip(rows, outputs, strict=True)]
+        return records, mean_values(records)
+
+    def score_one(self, row: dict, out: dict) -> dict:
+        """{"metrics": {name: number or None}, "extracted", "reason"} of one completion."""
+        raise NotImplementedError(type(self).__name__)
+
+
+def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:
+    """Values of each metric in the records: a row's is the mean over its samples that have one."""
+    names, values = list(dict.fromkeys(n for outs in records for r in outs for n in r["metrics"])), {}
+    for name in names:
+        found = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+        better = False if name in lower else None if name.startswith(("length", "distinct", "repetition")) else True
+        values[name] = Values([sum(x) / len(x) if x else None for x in found], higher_is_better=better)
+    return values
+
+
+class Generation(Task):
+    """What completions look like."""
+
+    name = "generation"
+    options: ClassVar[dict] = {"format": ""}
+    definition = "distinct_n and repetition_4 over whitespace-separated words of each completion; truncated: no end"
+
+    def check(self):
+        super().check()
+        if self.settings["format"]:
+            self.option("format", FORMATS)
+
+    def score(self, rows, outputs):
+        records, _ = super().score(rows, outputs)
+        return records, mean_values(records, lower=("truncated", "empty"))
+
+    def score_one(self, row, out):
+        text, words = out["text"], out["text"].split()
+        metrics = {"length_tokens": out["tokens"], "length_characters": len(text)}
+        metrics |= {f"distinct_{n}": ngram_share(words, n) for n in (1, 2, 3)}
+        share = ngram_share(words, 4)
+        metrics["repetition_4"] = None if share is None else 1 - share
+        metrics["truncated"] = None if out["finish"] == "given" else float(out["finish"] == "length")
+        metrics["empty"] = float(not text.strip())
+        if self.settings["format"]:
+            metrics["format_valid"] = float(has_format(text, self.settings["format"]))
+        return {"metrics": metrics, "extracted": None, "reason": f"ended by {out['finish']}"}
+
+
+class Math(Task):
+    """Final answers of mathematical problems."""
+
+    name = "math"
+    options: ClassVar[dict] = {"template": "auto", "k": ""}
+    definition = (
+        "strict, flexible: strict-match and flexible-extract of GSM8K in lm-evaluation-harness 0.4.13; "
+        "verified: math_grader.py on the final answer (box, tag, ####, 'the answer is', or nothing but an answer)"
+    )
+    golds = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+
+    def check(self):
+        super().check()
+        self.option("template", ("auto", "gsm8k", "plain"))
+        self.ks = read_ks(self)
+
+    def question(self, row):
+        prompt, template = super().question(row), self.settings["template"]
+        if template == "gsm8k" or (template == "auto" and "prompt" not in row):
+            return f"Question: {user_text(prompt)}\nAnswer:"
+        return prompt
+
+    def stops(self, chat):
+        return ["Question:", "</s>", "<|im_end|>"]
+
+    def target(self, row):
+        solution = first_of(row, ("solution", "completion"))
+        return super().target(row) if solution is None else super().target({"solution": solution})
+
+    def check_row(self, row):
+        self.require(row, self.golds)
+
+    def score_one(self, row, out):
+        grader, gold, text = sibling("math_grader"), first_of(row, self.golds), out["text"]
+        expected = gsm8k_form(str(gold))
+        numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
+        metrics = {}
+        for name, extract in (("strict", extract_strict), ("flexible", extract_flexible)):
+            metrics[name] = float(gsm8k_form(extract(text)) == expected) if numeric else None
+        metrics["verified"] = grader.math_score(text, gold)
+        answer = grader.final_answer(text)
+        reason = "no final answer found" if answer is None else "right" if metrics["verified"] else "wrong answer"
+        reason = reason if metrics["verified"] is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        cut = " (cut off)" if out["finish"] == "length" else ""
+        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": grader.gold_answer(gold)}
+        return record | {"strict": extract_strict(text), "flexible": extract_flexible(text)}
+
+    def score(self, rows, outputs):
+        records, values = super().score(rows, outputs)
+        return records, values | pass_values(records, "verified", self.ks)
+
+
+def read_ks(task: Task) -> list[int]:
+    """The option k=1/10 as numbers, none above the samples there are."""
+    try:
+        ks = [int(k) for k in filter(None, str(task.settings["k"]).split("/"))]
+    except ValueError:
+        raise UserError(f"got k={task.settings['k']} in {task.label!r}; expected numbers like k=1/10") from None
+    n = math.inf if task.config.completion_column else task.config.n
+    for k in ks:
+        need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
+    return ks
+
+
+def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
+    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
+    values = {f"pass@{k}": [] for k in ks}
+    for outs in records:
+        passed = [r["metrics"].get(metric) for r in outs]
+        usable = [x for x in passed if x is not None]
+        for k in ks:
+            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
+    return {name: Values(x) for name, x in values.items()}
+
+
+class Code(Task):
+    """Programs, run against tests."""
+
+    name = "code"
+    options: ClassVar[dict] = {"k": "1", "timeout_s": 3.0}
+    definition = "a sample passes if all its tests do, in sandbox.py; pass@k = 1 - C(n - c, k) / C(n, k) per problem"
+    fence = re.compile(r"```(?:python|py|python3)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+
+    def check(self):
+        super().check()
+        self.ks = read_ks(self)
+        need(self.settings["timeout_s"] > 0, f"got timeout_s in {self.label!r}; expected more than 0")
+
+    def question(self, row):
+        prompt = super().question(row)
+        if isinstance(prompt, list) and len(prompt) == 1 and self.head(row):
+            return prompt[0]["content"]
+        if "prompt" not in row and row.get("test_list"):
+            return f"{prompt}\nYour code should pass these tests:\n\n" + "\n".join(row["test_list"]) + "\n"
+        return prompt
+
+    def head(self, row: dict) -> str:
+        """The prompt, where it is the beginning of the program."""
+        text, name = user_text(super().question(row)), row.get("entry_point")
+        return text if name and re.search(rf"^\s*(?:async )?def {re.escape(str(name))}\b", text, re.M) else ""
+
+    def stops(self, chat):
+        return [] if chat else ["\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```\n", "[DONE]"]
+
+    def check_row(self, row):
+        self.require(row, ("tests", "test", "test_list", "test_cases"))
+
+    def program(self, row: dict, text: str) -> str:
+        """The program in a completion: a fenced block, the continuation of the prompt, or the text itself."""
+        head, blocks = self.head(row), self.fence.findall(text)
+        if not blocks:
+            name = re.escape(str(row.get("entry_point")))
+            whole = re.search(rf"^(?:async )?def {name}\b", text, re.M)
+            return text if whole or not head else head + text
+        try:
+            ast.parse(head)  # its imports and helpers; the function itself is defined anew by the block
+        except SyntaxError:
+            return blocks[-1]
+        return f"{head}\n{blocks[-1]}" if head else blocks[-1]
+
+    def score(self, rows, outputs):
+        sandbox, jobs = sibling("sandbox"), []
+        for row, outs in zip(rows, outputs, strict=True):
+            tests = first_of(row, ("tests", "test", "test_list", "test_cases"))
+            if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
+                tests = json.loads(tests)
+            setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
+            setup = setup if setup.strip() else self.head(row)
+            extra = {"entry_point": row.get("entry_point"), "setup": setup, "timeout_s": self.settings["timeout_s"]}
+            jobs += [{"code": self.program(row, out["text"]), "tests": tests, **extra} for out in outs]
+        try:
+            verdicts = iter(list(zip(sandbox.run_many(jobs), jobs, strict=True)))
+        except (sandbox.BadTests, sandbox.SandboxError) as error:
+            raise UserError(f"task code: {error}") from None
+        records = [[self.record(*next(verdicts)) for _ in outs] for outs in outputs]
+        return records, pass_values(records, "passed", self.ks)
+
+    def record(self, verdict, job: dict) -> dict:
+        """The record of one program; tests that cannot be used do not count."""
+        usable = verdict.status not in ("no_tests", "invalid_tests")
+        passed = float(verdict.all_passed) if usable else None
+        reason = f"{verdict.status}: {verdict.passed} of {verdict.total} tests; {verdict.detail}"
+        return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}
+
+
+class Perplexity(Task):
+    """Log-probs of whole texts."""
+
+    name = "perplexity"
+    logprobs = True
+    options: ClassVar[dict] = {"bos": "lm_eval", "stride": 0, "column": ""}
+
+    def check(self):
+        super().check()
+        bos = self.option("bos", ("lm_eval", "once", "none"))
+        start = {
+            "lm_eval": "given BOS (end token without one) before the text as the tokenizer encodes it, so that a BOS "
+            "of the tokenizer's own is scored, as lm-evaluation-harness does",
+            "once": "given one BOS (end token without one), which is not scored",
+            "none": "given its first token, which is not scored",
+        }[bos]
+        stride = self.settings["stride"]
+        windows = f"{stride} new tokens a window" if stride else "disjoint windows of the context with one token before"
+        self.definition = f"each text is {start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
+
+    def text(self, row: dict) -> str:
+        """The text of a row."""
+        names = [self.settings["column"]] if self.settings["column"] else ["text", "page", "content", "completion"]
+        text = self.require(row, names)
+        need(isinstance(text, str) and text, f"got {str(text)[:60]!r}; expected a non-empty text")
+        return text
+
+    def check_row(self, row):
+        self.text(row)
+
+    def requests(self, row: dict, model) -> list[tuple[list[int], list[int]]]:
+        """(context, scored) token pairs of a row."""
+        length, bos = model.max_length, self.settings["bos"]
+        stride = self.settings["stride"] or length
+        need(1 <= stride <= length, f"got stride {stride}; expected 1 to the context of {length} tokens")
+        text = self.text(row)
+        tokens = model.encode(text) if bos == "lm_eval" else model.tokenizer.encode(text, add_special_tokens=False)
+        return text_windows(tokens, [] if bos == "none" else [model.prefix_id], length, stride)
+
+    def score(self, rows, outputs):
+        texts = [self.text(row) for row in rows]
+        nats = [-math.fsum(out["logprob"] for out in outs) for outs in outputs]
+        tokens = [sum(out["count"] for out in outs) for outs in outputs]
+        words, sizes = [len(re.split(r"\s+", t)) for t in texts], [len(t.encode("utf-8", "replace")) for t in texts]
+        values = {
+            "token_perplexity": Values(nats, tokens, True, False),
+            "word_perplexity": Values(nats, words, True, False),
+            "byte_perplexity": Values(nats, sizes, True, False),
+            "bits_per_byte": Values([x / math.log(2) for x in nats], sizes, False, False),
+        }
+        records = [
+            [{"metrics": {"nats": x, "tokens": t, "words": w, "bytes": s}, "extracted": None, "reason": ""}]
+            for x, t, w, s in zip(nats, tokens, words, sizes, strict=True)
+        ]
+        return records, values
+
+
+class MultipleChoice(Task):
+    """The most likely of the choices."""
+
+    name = "multiple_choice"
+    logprobs = True
+    options: ClassVar[dict] = {"template": "auto"}
+    definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
+
+    def check(self):
+        super().check()
+        self.option("template", ("auto", "qa", "plain"))
+
+    def question(self, row):
+        prompt, template = super().question(row), self.settings["template"]
+        if template == "qa" or (template == "auto" and "prompt" not in row):
+            return f"Question: {user_text(prompt)}\nAnswer:"
+        return prompt
+
+    def choices(self, row: dict) -> tuple[list[str], int]:
+        """The choices and the index of the right one."""
+        choices, labels = self.require(row, ("choices", "options", "endings")), None
+        if isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
+            choices, labels = choices.get("text"), choices.get("label")
+        good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
+        need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
+        gold = self.require(row, ("answer", "label", "answerKey", "gold"))
+        if isinstance(gold, str) and gold in choices:
+            return choices, choices.index(gold)
+        if labels and gold in labels:
+            return choices, labels.index(gold)
+        if isinstance(gold, str):
+            gold = int(gold) if gold.isdigit() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
+        valid = isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < len(choices)
+        need(valid, f"got answer {gold!r} for {len(choices)} choices; expected an index from 0, a letter, or the text")
+        return choices, gold
+
+    def target(self, row):
+        choices, gold = self.choices(row)
+        return choices[gold]
+
+    def check_row(self, row):
+        self.choices(row)
+
+    def score(self, rows, outputs):
+        records = []
+        for row, outs in zip(rows, outputs, strict=True):
+            choices, gold = self.choices(row)
+            logprobs = [out["logprob"] for out in outs]
+            picked = max(range(len(choices)), key=logprobs.__getitem__)
+            normed = [x / len(c) for x, c in zip(logprobs, choices, strict=True)]
+            picked_norm = max(range(len(choices)), key=normed.__getitem__)
+            metrics = {"acc": float(picked == gold), "acc_norm": float(picked_norm == gold)}
+            record = {"metrics": metrics, "extracted": choices[picked], "logprobs": logprobs, "gold": choices[gold]}
+            records.append([record | {"reason": "right" if picked == gold else f"not {choices[gold]!r}"}])
+        return records, mean_values(records)
+
+
+class RewardTask(Task):
+    """Any reward functions: the graders of training are the graders here."""
+
+    name = "reward"
+    definition = "the mean of each function where it applies; score: their weighted sum"
+
+    def check(self):
+        specs = [*self.targets, *self.config.reward]
+        need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
+        self.graders = Reward(specs)
+
+    def columns(self, row: dict) -> dict:
+        """A row as the Reward class takes it."""
+        reserved = ("prompt", "prompts", "completions", "completion_ids")
+        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
+
+    def check_row(self, row):
+        self.graders.check_columns(self.columns(row))
+
+    def score(self, rows, outputs):
+        flat = [(self.columns(row), out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
+        scores, parts = self.graders(
+            [row for row, _ in flat], [out["text"] for _, out in flat], [out["ids"] for _, out in flat]
+        )
+        found = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
+        applies = [any(x is not None for x in metrics.values()) for metrics in found]
+        flat_records = iter(
+            {
+                "metrics": m | {"score": s if a else None},
+                "extracted": None,
+                "reason": "" if a else "no function applies",
+            }
+            for m, s, a in zip(found, scores, applies, strict=True)
+        )
+        records = [[next(flat_records) for _ in outs] for outs in outputs]
+        return records, mean_values(records)
+
+
+class Custom(Task):
+    """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
+
+    name = "custom"
+    definition = "the mean of what the task's own score returns"
+
+    def check(self):
+        need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
+        ((found, _),) = load_rewards(self.targets[0])
+        self.own = found() if inspect.isclass(found) else found
+        self.score_row = getattr(self.own, "score", self.own)
+        need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
+
+    def question(self, row):
+        if not hasattr(self.own, "prompt"):
+            return super().question(row)
+        prompt = self.ask_own("prompt", row)
+        check_prompt(prompt, f"prompt of {self.label}")
+        return prompt
+
+    def target(self, row):
+        return self.ask_own("target", row) if hasattr(self.own, "target") else super().target(row)
+
+    def ask_own(self, method: str, row: dict):
+        """What the class says of a row."""
+        try:
+            return getattr(self.own, method)(row)
+        except Exception as error:
+            raise RewardError(f"{method} of {self.label}: raised {type(error).__name__}: {error}") from error
+
+    def stops(self, chat):
+        return list(getattr(self.own, "stop", []))
+
+    def score_one(self, row, out):
+        where = f"task {self.label}, completion {out['text'][:200]!r}"
+        try:
+            result = self.score_row(row, out["text"])
+        except Exception as error:
+            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
+        metrics = dict(result) if isinstance(result, dict) else {"score": result}
+        extra = {key: metrics.pop(key) for key in ("extracted", "reason") if key in metrics}
+        for name, value in metrics.items():
+            value = value.item() if hasattr(value, "item") else value
+            good = value is None or (isinstance(value, int | float) and math.isfinite(value))
+            if not good:
+                raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
+            metrics[name] = None if value is None else float(value)
+        return {"extracted": None, "reason": "", **extra, "metrics": metrics}
+
+
+TASKS = {kind.name: kind for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom)}
+
+
+def make_task(text: str, config: Config) -> Task:
+    """The task of a --task flag."""
+    name = text.partition(":")[0]
+    need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
+    return TASKS[name](text, config)
+
+
+@dataclass
+class Request:
+    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
+
+    ids: list[int]
+    scored: list[int] | None = None
+    stops: list[str] = field(default_factory=list)
+    limit: int = 0  # most new tokens
+    sample: int = 0  # which of the n completions
+    prompt: object = None  # text or messages, for servers
+    given: str | None = None  # the completion itself, with --completion_column
+    cut: bool = False  # the beginning did not fit the context
+
+    def key(self) -> str:
+        """What the result depends on, besides model and settings."""
+        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+    def seed(self) -> int:
+        """A number that depends on the prompt only."""
+        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
+
+
+# ------------------------------------------------------------------------------------------------ prompts
+
+
+def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bool):
+    """The prompt with system prompt and worked examples: chat messages with a template, text without."""
+    system = config.system_prompt
+    as_text = [(user_text(q) if isinstance(q, list) else q, answer) for q, answer in shots]
+    if not chat:
+        if isinstance(question, list):  # the form that trainers give to a chat without a template
+            question = "\n".join(message["content"] for message in question) + "\n"
+        worked = "".join(f"{q} {answer}\n\n" for q, answer in as_text)
+        return (f"{system}\n\n" if system else "") + worked + question
+    messages = [dict(m) for m in question] if isinstance(question, list) else [{"role": "user", "content": question}]
+    has_system = messages[0]["role"] == "system"
+    head = [messages.pop(0)] if has_system else [{"role": "system", "content": system}] if system else []
+    if config.fewshot_as_turns:
+        for q, answer in as_text:
+            head += [{"role": "user", "content": q}, {"role": "assistant", "content": answer}]
+    elif shots:
+        messages[0]["content"] = "".join(f"{q} {answer}\n\n" for q, answer in as_text) + messages[0]["content"]
+    return head + messages
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids with the tokenizer's own special tokens, but no second BOS before one that the text begins with."""
+    start = tokenizer.bos_token
+    return tokenizer.encode(text, **({"add_special_tokens": False} if start and text.startswith(start) else {}))
+
+
+def render(tokenizer, prompt) -> str:
+    """The text of chat messages by the chat template, with the generation prompt; text as it is."""
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        raise UserError(f"got a prompt that the template refuses ({error}); try --chat_template off") from error
+
+
+def encode_rendered(tokenizer, prompt) -> list[int]:
+    """Token ids of a prompt; the template of chat messages brings its own special tokens."""
+    text = render(tokenizer, prompt)
+    return encode_text(tokenizer, text) if isinstance(prompt, str) else tokenizer.encode(text, add_special_tokens=False)
+
+
+def encode_pair(tokenizer, prompt, choice: str) -> tuple[list[int], list[int]]:
+    """(context, continuation) ids; spaces between them belong to the continuation, as tokenizers have them."""
+    text = render(tokenizer, prompt)
+    choice = choice if isinstance(prompt, list) else f" {choice}"
+    context = text.rstrip()
+    special = {"add_special_tokens": False} if isinstance(prompt, list) else {}
+    if tokenizer.bos_token and text.startswith(tokenizer.bos_token):
+        special = {"add_special_tokens": False}
+    whole = tokenizer.encode(text + choice, **special)
+    before = tokenizer.encode(context, **special)
+    return before, whole[len(before) :]
+
+
+# ------------------------------------------------------------------------------------------------ models
+
+
+def fingerprint(source: str, full: int = 2**32) -> str:
+    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    total = hashlib.sha256()
+    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
+    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
+        size, block = path.stat().st_size, 2**20
+        total.update(f"{path.name} {size}".encode())
+        with path.open("rb") as f:
+            if size <= full:
+                total.update(hashlib.file_digest(f, "sha256").digest())
+                continue
+            total.update(str(path.stat().st_mtime_ns).encode())
+            for i in range(256):
+                f.seek(max(0, size - block) * i // 255)
+                total.update(f.read(block))
+    return total.hexdigest()[:16]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that CPU or GPU memory ran out."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
+def common_prefix(sequences: list[list[int]]) -> list[int]:
+    """The tokens that all sequences begin with, leaving each at least one of its own."""
+    low, high = min(sequences), max(sequences)  # in the order of dictionaries, all others lie between these
+    shared = [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))]
+    return shared[: min(map(len, sequences)) - 1]
+
+
+def nucleus(log_probs, top_p: float):
+    """log_probs [B, V] without the tokens outside the smallest set with probability top_p."""
+    ordered, index = log_probs.sort(dim=-1, descending=True)
+    outside = ordered.double().exp().cumsum(-1) - ordered.double().exp() >= top_p  # the mass before each token
+    return log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.double().exp().cumsum(-1)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - 1e-12)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+class LocalModel:
+    """A Hugging Face model: batches by token budget, KV cache, finished rows leave, a shared prefix runs once."""
+
+    can_logprobs = True
+
+    def __init__(self, config: Config, source: str, device):
+        import torch
+
+        self.config, self.source, self.device, self.notes = config, source, device, []
+        started = time.perf_counter()
+        self.model, self.tokenizer, commit = self.load(source)
+        self.parameters = sum(p.numel() for p in self.model.parameters())
+        names = [source] + [config.base_model] * bool(config.base_model)
+        folders = [name for name in names if Path(name).is_dir()]
+        self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
+        text = self.model.config.get_text_config()
+        own = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
+        limits = [*own, self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None, 2048]
+        self.max_length = config.max_length or next(int(x) for x in limits if x)
+        ends = self.model.generation_config.eos_token_id
+        ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None}
+        self.eos_ids = sorted(ends)
+        starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
+        self.prefix_id = next(i for i in starts if i is not None)
+        self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
+        if self.tokenizer.pad_token_id is None:
+            self.notes.append(f"no pad token: token {self.pad_id} fills batches, masked out")
+        if not self.eos_ids:
+            self.notes.append("no end token: completions end at stop strings or max_new_tokens")
+        if not self.tokenizer.chat_template:
+            self.notes.append("no chat template: prompts are plain text")
+        self.takes = set(inspect.signature(self.model.forward).parameters)
+        self.vocabulary, self.dtype = text.vocab_size, next(self.model.parameters()).dtype
+        self.plain_cache = self.has_plain_cache() if self.can_logprobs else False
+        self.budget, self.tokens, self.load_s = config.batch_tokens, 0, time.perf_counter() - started
+        if self.dtype == torch.float32:
+            torch.set_float32_matmul_precision("highest")
+
+    def load(self, source: str) -> tuple:
+        """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        found = Path(source).is_dir() or is_hub_id(source)
+        need(found, f"got model {source!r}, which is not a folder; {LOADABLE}")
+        name = self.config.precision
+        if name == "auto":
+            name = "bf16" if self.device.type == "cuda" else "fp32"
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+        adapter = Path(source) / "adapter_config.json"
+        base = source
+        try:
+            if adapter.is_file():
+                base = self.config.base_model or json.loads(adapter.read_text())["base_model_name_or_path"]
+            model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+            if adapter.is_file():
+                from peft import PeftModel
+
+                model = PeftModel.from_pretrained(model, source).merge_and_unload()
+            own = any((Path(source) / n).is_file() for n in ("tokenizer.json", "tokenizer_config.json"))
+            tokenizer = AutoTokenizer.from_pretrained(source if own or base == source else base)
+        except Exception as error:  # OSError, ValueError, SafetensorError, …
+            raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+        commit = getattr(model.config, "_commit_hash", None)
+        return model.to(self.device).eval().requires_grad_(False), tokenizer, commit
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a plain text."""
+        return encode_text(self.tokenizer, text)
+
+    def forward(self, ids, mask, cache=None, keep: int = 1, use_cache: bool = True):
+        """Logits [B, keep, V] of the last `keep` positions, and the cache; positions count real tokens only."""
+        extra = {"logits_to_keep": keep} if "logits_to_keep" in self.takes else {}
+        if "position_ids" in self.takes:
+            extra["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        out = self.model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=use_cache, **extra)
+        return out.logits[:, -keep:], getattr(out, "past_key_values", None)
+
+    def in_batches(self, sizes: list[int], run) -> None:
+        """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
+        waiting = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
+        while waiting:
+            count = max(1, self.budget // max(1, sizes[waiting[0]]))
+            rows = waiting[: min(count, self.config.batch_size or count)]
+            failed = None
+            try:
+                run(rows)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                failed = str(error).split("\n")[0][:200]
+            if failed is None:
+                del waiting[: len(rows)]
+                continue
+            size = sizes[rows[0]]
+            advice = "try a lower --max_new_tokens or --max_length, or --precision bf16"
+            need(
+                len(rows) > 1, f"got out of memory on one sequence of {size} tokens ({failed}); expected room; {advice}"
+            )
+            self.budget = len(rows) // 2 * size
+            say(f"out of memory on {len(rows)} sequences; going on with batches of {len(rows) // 2}")
+            self.free_memory()
+
+    def free_memory(self) -> None:
+        """Give cached blocks back to the device."""
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+
+    def shared_prefix(self, sequences: list[list[int]]):
+        """(tokens, cache of one row) of what all sequences begin with; ([], None) where that cannot be shared."""
+        import torch
+
+        tokens = common_prefix(sequences) if len(sequences) > 1 and self.plain_cache else []
+        if len(tokens) < PREFIX_MIN:
+            return [], None
+        ids = torch.tensor([tokens], device=self.device)
+        return tokens, self.forward(ids, torch.ones_like(ids))[1]
+
+    def has_plain_cache(self) -> bool:
+        """Whether pads between tokens change nothing: keys and values of all tokens, told apart by position ids."""
+        import torch
+        from transformers.cache_utils import DynamicCache, DynamicLayer
+
+        text = self.model.config.get_text_config()
+        window = getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
+        if window or getattr(text, "window_size", None) or "position_ids" not in self.takes:
+            return False
+        ids = torch.full((1, 2), self.pad_id, device=self.device)
+        with torch.inference_mode():
+            cache = self.forward(ids, torch.ones_like(ids))[1]
+        return isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
+
+    def spread(self, cache, rows: int):
+        """A copy of a one-row cache with this many rows."""
+        from transformers.cache_utils import DynamicCache
+
+        return cache and DynamicCache(
+            [(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in cache.layers]
+        )
+
+    def generate(self, requests: list[Request], done) -> None:
+        """Complete each request and call done(index, output) as its batch ends."""
+        import torch
+
+        for is_cut in (False, True):  # prompts that lost their beginning share none with the others
+            group = [i for i, r in enumerate(requests) if r.cut == is_cut]
+            sizes = [len(requests[i].ids) + requests[i].limit for i in group]
+            with torch.inference_mode():
+                prefix = self.shared_prefix([requests[i].ids for i in group])
+
+                def run(rows, group=group, prefix=prefix):
+                    picked = [requests[group[row]] for row in rows]
+                    for row, output in zip(rows, self.generate_batch(picked, prefix), strict=True):
+                        done(group[row], output)
+
+                self.in_batches(sizes, run)
+
+    def noise(self, requests: list[Request], width: int):
+        """Uniform draws [B, width] that depend on seed, prompt and sample only, so on no batch; None for greedy."""
+        import numpy as np
+        import torch
+
+        if not self.config.temperature:
+            return None
+        seeds = [[self.config.seed, r.seed(), r.sample] for r in requests]
+        draws = np.stack([np.random.default_rng(seed).random(width) for seed in seeds])
+        return torch.as_tensor(draws, device=self.device)
+
+    def pick(self, logits, noise):
+        """One token per row of logits [B, V]: the most likely one, or by inverse CDF of noise [B]."""
+        import torch
+
+        if noise is None:
+            return logits.argmax(-1)
+        dist = torch.log_softmax(logits.float() / self.config.temperature, dim=-1)
+        return inverse_cdf(nucleus(dist, self.config.top_p) if self.config.top_p < 1 else dist, noise)
+
+    def prefill(self, requests: list[Request], prefix):
+        """(logits [B, V], mask [B, T], cache) after the prompts; equal prompts run once, the prefix not at all."""
+        import torch
+
+        shared, parts, start = len(prefix[0]), [], 0
+        prompts = sorted({tuple(r.ids) for r in requests}, key=lambda ids: (-len(ids), ids))
+        while start < len(prompts):  # groups of like length, as reading pads costs what reading tokens does
+            own = len(prompts[start]) - shared
+            least = max(0, own - max(32, own // 5)) + shared if self.plain_cache else 0
+            group = list(itertools.takewhile(lambda ids, least=least: len(ids) >= least, prompts[start:]))
+            ids, mask = left_pad([ids[shared:] for ids in group], self.pad_id, self.device)
+            mask = torch.cat([mask.new_ones(len(group), shared), mask], dim=1)
+            parts.append((mask, *self.forward(ids, mask, self.spread(prefix[1], len(group)))))
+            start += len(group)
+        mask, logits, cache = parts[0] if len(parts) == 1 else self.stacked(parts)
+        need(not bool(logits.isnan().any()), f"got logits that are no numbers; expected finite ones; {NOT_FINITE}")
+        if len(prompts) < len(requests) or [r.ids for r in requests] != list(map(list, prompts)):
+            place = {prompt: i for i, prompt in enumerate(prompts)}
+            index = torch.tensor([place[tuple(r.ids)] for r in requests], device=self.device)
+            cache.batch_select_indices(index)
+            logits, mask = logits[index], mask[index]
+        return logits[:, -1], mask, cache
+
+    def stacked(self, parts: list[tuple]) -> tuple:
+        """One (mask, logits, cache) of several, padded on the left to the width of the widest."""
+        import torch
+        from torch.nn.functional import pad
+        from transformers.cache_utils import DynamicCache
+
+        masks, logits, caches = zip(*parts, strict=True)
+        gaps = [max(m.shape[1] for m in masks) - m.shape[1] for m in masks]
+
+        def together(layers) -> list:
+            both = ("keys", "values")  # [B, heads, T, head_dim]
+            pairs = list(zip(layers, gaps, strict=True))
+            return [torch.cat([pad(getattr(layer, name), (0, 0, gap, 0)) for layer, gap in pairs]) for name in both]
+
+        cache = DynamicCache([tuple(together(layers)) for layers in zip(*(c.layers for c in caches), strict=True)])
+        return torch.cat([pad(m, (g, 0)) for m, g in zip(masks, gaps, strict=True)]), torch.cat(logits), cache
+
+    def generate_batch(self, requests: list[Request], prefix) -> list[dict]:
+        """`generate` for requests that fit memory at once."""
+        import torch
+
+        width = max(r.limit for r in requests)
+        noise, (logits, mask, cache) = self.noise(requests, width), self.prefill(requests, prefix)
+        n, ends = len(requests), torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
+        tokens = torch.zeros(n, width, dtype=torch.long, device=self.device)
+        limits = torch.tensor([r.limit for r in requests], device=self.device)
+        lengths = limits.clone()
+        rows = torch.arange(n, device=self.device)  # which request each row of the shrinking batch is
+        running = torch.ones_like(rows, dtype=torch.bool)
+        for t in range(width):
+            token = self.pick(logits, None if noise is None else noise[rows, t])
+            tokens[rows, t] = token
+            over = running & (torch.isin(token, ends) | (t + 1 >= limits[rows]))
+            lengths[rows] = torch.where(over, t + 1, lengths[rows])
+            running = running & ~over
+            if (t + 1) % STOP_EVERY == 0:
+                running = self.unstopped(requests, tokens, rows, running, lengths, t + 1)
+            alive = int(running.sum())
+            if not alive:
+                break
+            ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+            if alive <= 0.75 * len(rows):  # dropping rows copies the cache: not for every single one
+                keep = running.nonzero().squeeze(-1)
+                cache.batch_select_indices(keep)
+                rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+            logits, cache = self.forward(ids, mask, cache)
+            logits = logits[:, -1]
+        sampled = zip(requests, tokens.tolist(), lengths.tolist(), strict=True)
+        return [self.finished(request, ids[:length]) for request, ids, length in sampled]
+
+    def unstopped(self, requests, tokens, rows, running, lengths, t: int):
+        """`running` [B] without the rows that a stop string has ended by step t."""
+        import torch
+
+        places = [i for i, alive in enumerate(running.tolist()) if alive and requests[int(rows[i])].stops]
+        if not places:
+            return running
+        picked = rows[places]
+        longest = max(len(s.encode()) for i in picked.tolist() for s in requests[i].stops)  # no token is shorter
+        tails = tokens[picked, max(0, t - STOP_EVERY - longest - 4) : t].tolist()
+        texts = self.tokenizer.batch_decode(tails, skip_special_tokens=True)
+        hit = [any(s in text for s in requests[i].stops) for i, text in zip(picked.tolist(), texts, strict=True)]
+        stopped = torch.zeros_like(running)
+        stopped[places] = torch.tensor(hit, device=running.device)
+        lengths[rows] = torch.where(stopped, t, lengths[rows])
+        return running & ~stopped
+
+    def finished(self, request: Request, ids: list[int]) -> dict:
+        """The output of a request from its sampled ids: text before the first stop string, tokens up to it."""
+        self.tokens += len(ids)
+        ended = bool(ids) and ids[-1] in self.eos_ids
+        ids = ids[:-1] if ended else ids
+        whole = self.tokenizer.decode(ids, skip_special_tokens=True)
+        text, finish = cut_at(whole, request.stops), "eos" if ended else "length"
+        if len(text) < len(whole):
+            low, high = 1, len(ids)  # the fewest tokens whose text has a stop string
+            while low < high:
+                middle = (low + high) // 2
+                part = self.tokenizer.decode(ids[:middle], skip_special_tokens=True)
+                low, high = (low, middle) if any(s in part for s in request.stops) else (middle + 1, high)
+            ids, finish = ids[:low], "stop"
+        return {"text": text, "ids": ids, "tokens": len(ids), "finish": finish}
+
+    def logprob(self, requests: list[Request], done) -> None:
+        """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""
+        import torch
+
+        # the last scored token is never read; requests that read the same tokens share a row (one-letter choices)
+        groups: dict[tuple, list[int]] = {}
+        for i, r in enumerate(requests):
+            groups.setdefault(tuple((r.ids + r.scored)[-(self.max_length + 1) : -1]), []).append(i)
+        kept = {read: max(len(requests[i].scored) for i in members) for read, members in groups.items()}
+        weight = self.vocabulary * self.config.batch_tokens / 2**28  # at most 2^28 logits a batch
+        for full in (False, True):  # texts that fill the context share no beginning with the others
+            unique = [read for read in groups if (len(read) == self.max_length) == full]
+            with torch.inference_mode():
+                heads = [list(read[: len(read) - kept[read] + 1]) for read in unique]
+                prefix = self.shared_prefix(heads)
+
+                def run(rows, unique=unique, prefix=prefix):
+                    reads = [unique[row] for row in rows]
+                    self.logprob_batch(reads, [groups[read] for read in reads], requests, prefix, done)
+
+                self.in_batches([max(len(read), math.ceil(kept[read] * weight)) for read in unique], run)
+
+    def logprob_batch(self, reads, members, requests: list[Request], prefix, done) -> None:
+        """`logprob` for rows that fit memory at once; pads stand on the right, where nothing looks at them."""
+        import torch
+
+        shared, cache = prefix
+        width, n = max(map(len, reads)) - len(shared), len(reads)
+        rows = [list(read[len(shared) :]) for read in reads]
+        ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
+        mask = torch.tensor([[1] * (len(shared) + len(r)) + [0] * (width - len(r)) for r in rows], device=self.device)
+        first = min(len(r) - max(len(requests[i].scored) for i in m) for r, m in zip(rows, members, strict=True))
+        logits, _ = self.forward(ids, mask, self.spread(cache, n), keep=width - first, use_cache=cache is not None)
+        for row, (r, m) in enumerate(zip(rows, members, strict=True)):
+            longest = max(len(requests[i].scored) for i in m)
+            own = logits[row, len(r) - longest - first : len(r) - first].float()  # [longest, V]
+            log_z = torch.logsumexp(own, dim=-1)
+            for i in m:
+                scored = torch.tensor(requests[i].scored, device=self.device)
+                k = len(scored)
+                nats = own[-k:].gather(-1, scored[:, None]).squeeze(-1) - log_z[-k:]
+                total = float(nats.double().sum())
+                need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
+                done(i, {"logprob": total, "count": k})
+        self.tokens += sum(map(len, rows))
+
+
+class VllmModel(LocalModel):
+    """The same by vLLM; completions only."""
+
+    can_logprobs = False
+
+    def load(self, source: str) -> tuple:
+        try:
+            import vllm
+        except ImportError:
+            raise UserError(
+                "got --engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or --engine hf"
+            ) from None
+        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+        adapter = (Path(source) / "adapter_config.json").is_file()
+        need(not adapter, f"got adapters {source!r} with vllm; expected merged weights; try --engine hf")
+        kind = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[self.config.precision]
+        settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
+        settings["max_model_len"] = self.config.max_length or None
+        try:
+            self.vllm, self.llm = vllm, vllm.LLM(model=source, enable_prefix_caching=True, **settings)
+            shape = AutoConfig.from_pretrained(source)
+            tokenizer = AutoTokenizer.from_pretrained(source)
+        except Exception as error:
+            raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
+        try:
+            generation = GenerationConfig.from_pretrained(source)
+        except OSError:
+            generation = GenerationConfig.from_model_config(shape)
+        return ConfigOnly(shape, generation, kind), tokenizer, getattr(shape, "_commit_hash", None)
+
+    def generate(self, requests, done):
+        params = [
+            self.vllm.SamplingParams(
+                max_tokens=r.limit,
+                temperature=self.config.temperature,
+                top_p=self.config.top_p,
+                stop=r.stops or None,
+                stop_token_ids=self.eos_ids,
+                seed=(r.seed() + r.sample + self.config.seed) % 2**31,
+            )
+            for r in requests
+        ]
+        outputs = self.llm.generate([{"prompt_token_ids": r.ids} for r in requests], params, use_tqdm=False)
+        for i, (request, output) in enumerate(zip(requests, outputs, strict=True)):
+            done(i, self.finished(request, list(output.outputs[0].token_ids)))
+
+
+class ConfigOnly:
+    """What LocalModel reads of a model that lives elsewhere."""
+
+    def __init__(self, config, generation_config, dtype):
+        self.config, self.generation_config, self.dtype = config, generation_config, dtype
+
+    def parameters(self):
+        """One stand-in that has a dtype and no weights."""
+        import torch
+
+        return iter([torch.empty(0, dtype=getattr(torch, self.dtype, torch.bfloat16))])
+
+    def forward(self):
+        """Never called."""
+
+
+class ServerModel:
+    """An OpenAI-compatible server; chat messages go to /chat/completions, text to /completions."""
+
+    can_logprobs = False
+    tokenizer, max_length, budget, load_s, parameters = None, None, None, 0.0, None
+
+    def __init__(self, config: Config):
+        self.config, self.source, self.tokens, self.notes = config, config.model[0], 0, []
+        self.hash = f"{config.base_url} {self.source}"
+        self.notes.append("a server's weights cannot be hashed: empty the cache when they change")
+
+    def generate(self, requests, done):
+        with ThreadPoolExecutor(self.config.concurrency) as pool:
+            for i, output in enumerate(pool.map(self.ask, requests)):
+                done(i, output)
+
+    def ask(self, request: Request) -> dict:
+        """One completion; a busy server is asked five times."""
+        chat = isinstance(request.prompt, list)
+        body = {"model": self.source, "max_tokens": request.limit, "temperature": self.config.temperature}
+        body |= {"top_p": self.config.top_p, "seed": (request.seed() + request.sample + self.config.seed) % 2**31}
+        body |= {"messages" if chat else "prompt": request.prompt}
+        if request.stops:
+            body["stop"] = request.stops[:4]  # servers take four; all of them are cut off here
+        url = self.config.base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get("OPENAI_API_KEY"):
+            headers["Authorization"] = f"Bearer {key}"
+        answer = self.post(urllib.request.Request(url, json.dumps(body).encode(), headers))
+        try:
+            choice = answer["choices"][0]
+            whole = (choice["message"]["content"] if chat else choice["text"]) or ""
+        except (KeyError, IndexError, TypeError):
+            raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text") from None
+        text = cut_at(whole, request.stops)
+        tokens = (answer.get("usage") or {}).get("completion_tokens")
+        self.tokens += tokens or 0
+        finish = "length" if choice.get("finish_reason") == "length" and text == whole else "stop"
+        return {"text": text, "ids": [], "tokens": tokens, "finish": finish}
+
+    def post(self, request) -> dict:
+        """The JSON answer of the server."""
+        for attempt in range(5):
+            try:
+                with urllib.request.urlopen(request, timeout=600) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                what = f"{error} {error.read()[:200]!r}"
+                if error.code not in (408, 429, 500, 502, 503, 504):
+                    break
+            except (OSError, ValueError) as error:
+                what = str(error)
+            time.sleep(0.5 * 2**attempt)
+        raise UserError(f"got {what} from {request.full_url}; expected an answer; try another --base_url or --model")
+
+
+class GivenCompletions:
+    """No model: the completions stand in the data."""
+
+    can_logprobs, tokenizer, max_length, tokens, notes, load_s = False, None, None, 0, [], 0.0
+    source, hash, parameters = "completions of the data", "given", None
+
+    def generate(self, requests, done):
+        for i, request in enumerate(requests):
+            done(i, {"text": request.given, "ids": [], "tokens": None, "finish": "given"})
+
+
+def open_models(config: Config):
+    """Yield the models of a run, one after the other."""
+    if config.completion_column:
+        yield GivenCompletions()
+    elif config.base_url:
+        yield ServerModel(config)
+    else:
+        device = start_processes(config)
+        kind = {"hf": LocalModel, "vllm": VllmModel}[config.engine]
+        for source in config.model or [EMBEDDED_MODEL]:
+            yield kind(config, source, device)
+
+
+# ------------------------------------------------------------------------------------------------ cache
+
+
+class ResultCache:
+    """Results by request in a JSONL file per model and settings; a killed run finds there what it had."""
+
+    def __init__(self, config: Config, model, kind: str):
+        self.rows, self.file, self.hits = {}, None, 0
+        if not config.cache or config.completion_column:
+            return
+        used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
+        used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
+        if kind == "generate" and config.temperature:
+            used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
+        name = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
+        folder = Path(config.cache_dir or Path(config.output_dir) / "cache")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.glob(f"{kind}-{name}.*.jsonl")):
+            self.read(path)
+        if ranks()[1] > 1:
+            gather_rows([None])  # all have read before one writes
+        self.file = (folder / f"{kind}-{name}.{ranks()[0]}.jsonl").open("a", encoding="utf-8")
+        if self.file.tell():
+            self.file.write("\n")  # ends a line that a kill cut short
+
+    def read(self, path: Path) -> None:
+        """Take in the whole lines of a cache file."""
+        with path.open(encoding="utf-8", newline="\n") as f:
+            for line in f:
+                try:
+                    row = json.loads(line)
+                    self.rows[row["key"]] = row["output"]
+                except (ValueError, KeyError, TypeError):
+                    continue
+
+    def add(self, key: str, output: dict) -> None:
+        """Write one result."""
+        if self.file:
+            self.file.write(json.dumps({"key": key, "output": output}) + "\n")
+            self.file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file:
+            self.file.close()
+
+
+def compute(config: Config, model, requests: list[Request], kind: str, title: str) -> tuple[list[dict], int]:
+    """(outputs of all requests in order, how many came from the cache); shared out over the processes."""
+    from tqdm import tqdm
+
+    cache, (rank, size) = ResultCache(config, model, kind), ranks()
+    keys = [r.key() for r in requests]
+    outputs = [cache.rows.get(key) for key in keys]
+    missing = list(dict.fromkeys(k for k, out in zip(keys, outputs, strict=True) if out is None))
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    mine = [requests[first[key]] for key in sorted(missing, key=lambda k: len(requests[first[k]].ids))[rank::size]]
+    found, failure = [None] * len(mine), None
+    bar = tqdm(total=len(mine), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
+
+    def done(i: int, output: dict) -> None:
+        found[i] = output
+        cache.add(mine[i].key(), output)
+        bar.update()
+
+    try:
+        getattr(model, kind)(mine, done)
+    except Exception as error:  # the other processes wait for this one: tell them
+        plain = size == 1 or isinstance(error, UserError)
+        failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
+    finally:
+        bar.close()
+        cache.close()
+    merged = gather_rows([(r.key(), out) for r, out in zip(mine, found, strict=True)], failure) if size > 1 else None
+    if failure:
+        raise failure
+    fresh = dict(merged if merged is not None else zip((r.key() for r in mine), found, strict=True))
+    reused = sum(out is not None for out in outputs)
+    return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused
+
+
+# ------------------------------------------------------------------------------------------------ run
+
+
+def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
+    """(rows to evaluate, rows for worked examples), checked."""
+    source = task.settings["data"] or config.data
+    rows, shots = rows_of(source), []
+    if config.fewshot and type(task) is not Perplexity:
+        own = not config.fewshot_data
+        pool = rows if own else rows_of(config.fewshot_data, "--fewshot_data")
+        need(len(pool) >= config.fewshot + own, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
+        shots, rows = pool[: config.fewshot], rows[config.fewshot :] if own else rows
+        if own:
+            say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
+    limit = task.settings["limit"] or config.limit
+    rows = rows[:limit] if limit else rows
+    for number, row in enumerate(rows, start=1 + config.fewshot * (not config.fewshot_data)):
+        try:
+            task.check_row(row)
+            if type(task) is not Perplexity:
+                task.question(row)
+            if config.completion_column:
+                given_texts(config, row)
+        except UserError as error:
+            raise type(error)(f"{source}, row {number}: {error}") from None
+    return rows, shots
+
+
+def given_texts(config: Config, row: dict) -> list[str]:
+    """The completions in --completion_column: a text or a list of them."""
+    given = row.get(config.completion_column)
+    texts = [given] if isinstance(given, str) else given
+    good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
+    return texts
+
+
+def use_template(config: Config, model) -> bool:
+    """Whether prompts go through the chat template; for a server, whether they go as messages."""
+    has = bool(model.tokenizer.chat_template) if model.tokenizer else config.chat_template == "on"
+    if config.base_url:
+        return config.chat_template != "off"
+    need(
+        has or config.chat_template != "on" or config.completion_column,
+        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
+    )
+    return has and config.chat_template != "off"
+
+
+def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
+    """(prompts, requests of each row, how many prompts were cut to fit the context)."""
+    chat, prompts, requests, cut = use_template(config, model), [], [], 0
+    worked = [(task.question(row), task.target(row)) for row in shots]
+    limit = task.settings["max_new_tokens"] or config.max_new_tokens
+    stops = list(dict.fromkeys([*task.stops(chat), *config.stop]))
+    room = (model.max_length or math.inf) - limit
+    if not task.logprobs:
+        need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
+    for row in rows:
+        if type(task) is Perplexity:
+            prompts.append(task.text(row))
+            requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
+            continue
+        prompt = add_shots(task, task.question(row), worked, config, chat)
+        prompts.append(prompt)
+        if task.logprobs:
+            pairs = [encode_pair(model.tokenizer, prompt, choice) for choice in task.choices(row)[0]]
+            cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
+            fits = all(0 < len(b) <= model.max_length for _, b in pairs)
+            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
+            requests.append([Request(ids=a, scored=b) for a, b in pairs])
+        elif config.completion_column:
+            requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
+        else:
+            ids = encode_rendered(model.tokenizer, prompt) or [model.prefix_id] if model.tokenizer else []
+            long = len(ids) > room
+            cut += long
+            ids = ids[-room:] if long else ids
+            shared = {"stops": stops, "limit": limit, "prompt": None if model.tokenizer else prompt, "cut": long}
+            requests.append([Request(ids=ids, sample=i, **shared) for i in range(config.n)])
+    return prompts, requests, cut
+
+
+def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
+    """(results of one task, its samples)."""
+    need(
+        model.can_logprobs or not task.logprobs,
+        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
+    )
+    started = time.perf_counter()
+    prompts, nested, cut = make_requests(config, task, model, rows, shots)
+    if cut:
+        say(f"warning: {task.label}: {cut} of {len(rows)} prompts are longer than the context and lost their beginning")
+    encoded = time.perf_counter()
+    before = model.tokens
+    flat = [request for group in nested for request in group]
+    if config.completion_column:
+        outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
+        reused = 0
+    else:
+        outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+    computed = time.perf_counter()
+    parts = iter(outputs)
+    grouped = [[next(parts) for _ in group] for group in nested]
+    if ranks()[0] != 0:
+        return {}, []
+    records, values = task.score(rows, grouped)
+    scored = time.perf_counter()
+    metrics = {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()}
+    keys = unique_keys([json.dumps(row, sort_keys=True, default=str) for row in rows])
+    result = {
+        "metrics": metrics,
+        "definition": task.definition,
+        "rows": len(rows),
+        "prompts_cut": cut,
+        "from_cache": reused,
+        "seconds": {"encode": encoded - started, "compute": computed - encoded, "score": scored - computed},
+        "tokens_per_second": (model.tokens - before) / max(1e-9, computed - encoded),
+        "keys": keys,
+        "values": {name: dataclasses.asdict(v) for name, v in values.items()},
+    }
+    samples = []
+    for row, prompt, key, outs, recs in zip(rows, prompts, keys, grouped, records, strict=True):
+        for number, rec in enumerate(recs):
+            out = outs[number] if not task.logprobs else {}
+            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
+            shown |= {"prompt": prompt, "completion": out.get("text"), "finish": out.get("finish")}
+            samples.append(shown | {"tokens": out.get("tokens"), **rec})
+    return result, samples
+
+
+def unique_keys(texts: list[str]) -> list[str]:
+    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
+    seen, keys = {}, []
+    for text in texts:
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+    return keys
+
+
+def versions() -> dict:
+    """Versions of what the numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
+    """Run all tasks on one model, write its files, and return what results.json holds."""
+    started, results, samples = time.perf_counter(), {}, []
+    for task, rows, shots in tasks:
+        results[task.label], shown = run_task(config, task, model, rows, shots)
+        samples += shown
+    about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
+    about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
+    seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
+    report = {"settings": dataclasses.asdict(config), "versions": versions(), "model": about, "seconds": seconds}
+    report |= {"tasks": results}
+    if ranks()[0] == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
+        write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
+        write_text(folder / "report.html", html_report(report, samples, config.shown_samples))
+        print_metrics(report)
+    return report
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
+# ------------------------------------------------------------------------------------------------ report
+
+
+def in_short(metric: dict) -> list[str]:
+    """Cells of a metric: value, interval, rows."""
+    if metric["value"] is None:
+        return ["not applicable", "", "", f"0 of {metric['of']}"]
+    low_high = "" if metric["ci95"] is None else "[{:.4g}, {:.4g}]".format(*metric["ci95"])
+    error = "" if metric["stderr"] is None else f"{metric['stderr']:.2g}"
+    count = str(metric["n"]) if metric["n"] == metric["of"] else f"{metric['n']} of {metric['of']}"
+    return [f"{metric['value']:.4g}", error, low_high, count]
+
+
+TABLE_HEAD = ["task", "metric", "value", "stderr", "95 % interval", "rows"]
+
+
+def table_cells(report: dict) -> list[list[str]]:
+    """The metrics of all tasks as cells."""
+    return [
+        [task, name, *in_short(metric)]
+        for task, result in report["tasks"].items()
+        for name, metric in result["metrics"].items()
+    ]
+
+
+def print_metrics(report: dict) -> None:
+    """Print the metrics of a run."""
+    lines = [TABLE_HEAD, *table_cells(report)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
+    print(f"{report['model']['name']} ({report['model']['hash']})")
+    for line in lines:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for note in report["model"]["notes"]:
+        print(f"  note: {note}")
+    for task, result in report["tasks"].items():
+        if result["prompts_cut"]:
+            print(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+    sys.stdout.flush()
+
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
+table{border-collapse:collapse;width:100%;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .6rem;
+text-align:left;vertical-align:top}pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font-size:13px}
+</style>"""
+
+
+def html_table(head: list[str], lines: list[list]) -> str:
+    """A table of HTML; every cell is escaped."""
+    row = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    rows = "".join("<tr>" + "".join(f"<td><pre>{html.escape(str(c))}</pre></td>" for c in x) + "</tr>" for x in lines)
+    return f"<table><tr>{row}</tr>{rows}</table>"
+
+
+def html_report(report: dict, samples: list[dict], count: int) -> str:
+    """One page with metrics, settings and the first samples of each task; nothing a model wrote becomes markup."""
+    parts = [PAGE, f"<h1>{html.escape(str(report['model']['name']))}</h1>", html_table(TABLE_HEAD, table_cells(report))]
+    for task, result in report["tasks"].items():
+        parts.append(f"<h2>{html.escape(task)}</h2><p>{html.escape(result['definition'])}</p>")
+        lines = []
+        for sample in [s for s in samples if s["task"] == task][:count]:
+            prompt = sample["prompt"]
+            prompt = prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+            metrics = ", ".join(f"{k} {v:.4g}" for k, v in sample["metrics"].items() if v is not None)
+            lines.append([prompt, sample["completion"] or "", sample["extracted"] or "", metrics, sample["reason"]])
+        parts.append(html_table(["prompt", "completion", "extracted", "verdict", "reason"], lines))
+    kept = {key: report[key] for key in ("settings", "versions", "model", "seconds")}
+    return "".join(parts) + f"<h2>Settings</h2><pre>{html.escape(json.dumps(kept, indent=1))}</pre></html>"
+
+
+def read_report(path: str) -> dict:
+    """Read a results.json."""
+    file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        return report
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+
+
+def compare_reports(before: dict, after: dict, config: Config) -> dict:
+    """Paired tests of all metrics that two runs share, on the rows that both have."""
+    results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
+    need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
+    for task in common:
+        a, b = before["tasks"][task], after["tasks"][task]
+        place = {key: i for i, key in enumerate(b["keys"])}
+        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
+        need(pairs, f"got two runs of {task} without a common row; expected the same data")
+        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
+        if alone:
+            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
+        for name in [name for name in a["values"] if name in b["values"]]:
+            one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
+            found = compare_values(one, two, config.bootstrap, config.seed)
+            if found:
+                words = verdict_of(f"{task} {name}", found, one.higher_is_better)
+                results.setdefault(task, {})[name] = {**found, "verdict": words}
+    return results
+
+
+def pick_values(values: dict, rows: list[int]) -> Values:
+    """Some rows of the values in a results.json."""
+    picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
+    return Values(**{**values, **picked})
+
+
+def print_comparison(before: dict, after: dict, config: Config) -> None:
+    """Write comparison.json and print the verdicts."""
+    names = [report["model"]["name"] for report in (before, after)]
+    results = compare_reports(before, after, config)
+    folder = Path(config.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"before": names[0], "after": names[1], "tasks": results}
+    write_text(folder / "comparison.json", json.dumps(content, indent=1, allow_nan=False))
+    print(f"before {names[0]}\nafter  {names[1]}")
+    for metrics in results.values():
+        for metric in metrics.values():
+            print(f"  {metric['verdict']}")
+
+
+def run(config: Config) -> int:
+    """Do what the settings say and return the exit code."""
+    check_choices(config)
+    if config.system_prompt and Path(config.system_prompt).is_file():
+        config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
+    random.seed(config.seed)  # for the user's graders
+    if config.compare:
+        before, after = map(read_report, config.compare)
+        print_comparison(before, after, config)
+        return 0
+    tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
+    loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
+    folder, reports = Path(config.output_dir), []
+    for model in open_models(config):
+        inner = folder if len(config.model) < 2 else folder / ("before", "after")[len(reports)]
+        reports.append(evaluate(config, loaded, model, inner))
+        del model  # before the next one is loaded
+    if len(reports) == 2 and ranks()[0] == 0:
+        print_comparison(*reports, config)
+    if ranks()[0] == 0:
+        print(f"report {folder}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    try:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        return run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv)))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(
+            f"error: got {error}; expected to read and write files; mend it and run the same command", file=sys.stderr
+        )
+        return 2
+    except KeyboardInterrupt:
+        say("stopped; what was computed is in the cache, the same command goes on")
+        return 130
+    finally:
+        leave_processes()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

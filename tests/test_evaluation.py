@@ -1,0 +1,1152 @@
+"""scripts/evaluation.py: definitions, statistics, engine, files, messages.
+
+Numbers of lm-evaluation-harness 0.4.13 are stored in tests/data/evaluation/oracle.json by make_oracle.py there; the
+rest is compared with enumerations, hand-computed figures, or transformers' own generate.
+"""
+
+import ast
+import functools
+import http.server
+import itertools
+import json
+import math
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from fractions import Fraction
+
+import pytest
+from conftest import EVAL_DATA, ROOT, TINY_LM, load_script, run_script, save_random_model, script_command, script_env
+
+DATA = ROOT / "tests" / "data" / "evaluation"
+HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def ev():
+    """scripts/evaluation.py as a module."""
+    return load_script("evaluation")
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    """The stored numbers of lm-evaluation-harness."""
+    return json.loads((DATA / "oracle.json").read_text())
+
+
+def write_rows(path, rows):
+    """Write JSONL and return the path as text."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def results(folder):
+    """results.json of a run."""
+    return json.loads((folder / "results.json").read_text())
+
+
+def samples(folder):
+    """samples.jsonl of a run."""
+    return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+
+
+def run_here(ev, folder, *flags):
+    """Run main in this process and return its results."""
+    assert ev.main([*map(str, flags), "--output_dir", str(folder)]) == 0
+    return results(folder)
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass(ev):
+    for n in range(1, 9):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            subsets = list(itertools.combinations([1] * c + [0] * (n - c), k))
+            assert ev.pass_at_k(n, c, k) == float(Fraction(sum(map(any, subsets)), len(subsets)))
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "expected"),
+    [
+        (1, 0, 1, 0.0),
+        (1, 1, 1, 1.0),
+        (10, 0, 10, 0.0),
+        (10, 1, 10, 1.0),
+        (200, 3, 1, 0.015),
+        (200, 3, 100, float(1 - Fraction(100 * 99 * 98, 200 * 199 * 198))),
+        (10_000, 1, 5_000, 0.5),
+    ],
+)
+def test_pass_at_k_at_the_edges(ev, n, c, k, expected):
+    assert ev.pass_at_k(n, c, k) == expected
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)])
+def test_pass_at_k_refuses(ev, n, c, k):
+    with pytest.raises(ev.UserError, match="expected"):
+        ev.pass_at_k(n, c, k)
+
+
+def test_wilson_interval(ev):
+    # the roots of (p - x/n)^2 = z^2 p (1 - p) / n, which define the interval
+    for x, n in [(1, 10), (5, 10), (81, 263), (9, 10)]:
+        for p in ev.wilson_interval(x, n):
+            assert (p - x / n) ** 2 == pytest.approx(ev.Z95**2 * p * (1 - p) / n, rel=1e-9)
+    assert ev.wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)  # Newcombe 1998, table I
+    assert ev.wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)  # the same
+    assert ev.wilson_interval(20, 20)[1] == 1.0
+
+
+def test_mcnemar_is_the_binomial_test(ev):
+    assert ev.mcnemar_exact(9, 0) == 2 / 2**9
+    assert ev.mcnemar_exact(0, 0) == 1.0 and ev.mcnemar_exact(4, 4) == 1.0
+    assert ev.mcnemar_exact(2, 8) == ev.mcnemar_exact(8, 2) == 2 * (1 + 10 + 45) / 2**10
+    assert 0 < ev.mcnemar_exact(900, 100) < 1e-100  # no overflow
+
+
+def test_paired_interval_of_proportions(ev):
+    # n = 200, 9 better, none worse: p12 = 10/202, p21 = 1/202
+    up, down = 10 / 202, 1 / 202
+    half = 1.959964 * math.sqrt((up + down - (up - down) ** 2) / 202)
+    assert ev.paired_proportion_interval(9, 0, 200) == pytest.approx((up - down - half, up - down + half), rel=1e-6)
+
+
+def test_rows_needed_reach_80_percent_power(ev):
+    import numpy as np
+
+    n = ev.rows_needed(0.1, math.sqrt(0.25 / 100), 100)  # sd 0.5, difference 0.1
+    assert n == math.ceil(((1.959964 + 0.841621) * 0.5 / 0.1) ** 2) == 197
+    rng = np.random.default_rng(0)
+    found = rng.normal(0.1, 0.5, size=(4000, n)).mean(1) / (0.5 / math.sqrt(n)) > 1.96
+    assert found.mean() == pytest.approx(0.8, abs=0.02)
+    assert ev.rows_needed(0.0, 1.0, 10) is None
+
+
+def test_bootstrap_agrees_with_theory_and_repeats(ev):
+    import numpy as np
+
+    values = np.random.default_rng(1).normal(3.0, 2.0, 400).tolist()
+    found = ev.summarize(ev.Values(values), 4000, 0)
+    error = np.std(values, ddof=1) / 20
+    assert found["value"] == pytest.approx(np.mean(values)) and found["stderr"] == pytest.approx(error)
+    low, high = found["ci95"]
+    assert (low, high) == pytest.approx((np.mean(values) - 1.96 * error, np.mean(values) + 1.96 * error), abs=0.03)
+    assert found == ev.summarize(ev.Values(values), 4000, 0)
+    assert found["interval"] == "bootstrap" and found["n"] == 400
+
+
+def test_ratio_metrics_pool_before_dividing(ev):
+    found = ev.summarize(ev.Values([1.0, 30.0], [1, 10], exp=True), 100, 0)
+    assert found["value"] == pytest.approx(math.exp(31 / 11))
+
+
+def test_missing_values_are_counted_not_zeroed(ev):
+    found = ev.summarize(ev.Values([1.0, None, 0.0, 1.0]), 100, 0)
+    assert (found["value"], found["n"], found["of"]) == (pytest.approx(2 / 3), 3, 4)
+    assert ev.summarize(ev.Values([None, None]), 100, 0)["value"] is None
+    one = ev.summarize(ev.Values([0.3]), 100, 0)
+    assert one["value"] == 0.3 and one["stderr"] is None and one["ci95"] is None
+
+
+def test_paired_comparison_of_proportions(ev):
+    before, after = [0.0] * 9 + [1.0] * 100 + [0.0] * 91, [1.0] * 109 + [0.0] * 91
+    found = ev.compare_values(ev.Values(before), ev.Values(after), 200, 0)
+    assert found["test"] == "exact McNemar" and found["p"] == pytest.approx(0.00390625)
+    assert (found["better"], found["worse"], found["rows"]) == (9, 0, 200)
+    assert found["difference"] == pytest.approx(0.045)
+    assert "A real gain" in ev.verdict_of("acc", found, True)
+    assert "A real loss" in ev.verdict_of("acc", found, False)
+    few = ev.compare_values(ev.Values([0.0, 0.0, 1.0]), ev.Values([1.0, 0.0, 1.0]), 200, 0)
+    assert few["p"] == 1.0 and "Within the noise" in ev.verdict_of("acc", few, True)
+    same = ev.compare_values(ev.Values([0.0, 1.0]), ev.Values([0.0, 1.0]), 200, 0)
+    assert "No difference at all" in ev.verdict_of("acc", same, True)
+
+
+def test_paired_bootstrap_sees_what_an_unpaired_test_does_not(ev):
+    import numpy as np
+
+    rng = np.random.default_rng(2)
+    before = rng.normal(0, 10, 300)
+    after = before + rng.normal(0.3, 1.0, 300)
+    found = ev.compare_values(ev.Values(before.tolist()), ev.Values(after.tolist()), 2000, 0)
+    assert found["test"] == "paired bootstrap" and found["p"] < 0.01
+    assert found["ci95"][0] < found["difference"] < found["ci95"][1] and found["ci95"][0] > 0
+    noise = ev.compare_values(ev.Values(before.tolist()), ev.Values(rng.permutation(before).tolist()), 2000, 0)
+    assert noise["p"] > 0.05
+
+
+def test_paired_bootstrap_keeps_its_level(ev):
+    """Under no difference about 5 % of the tests are below 0.05."""
+    import numpy as np
+
+    rng, low = np.random.default_rng(3), 0
+    for seed in range(300):
+        a, b = rng.normal(0, 1, (2, 60))
+        low += ev.compare_values(ev.Values(a.tolist()), ev.Values(b.tolist()), 400, seed)["p"] < 0.05
+    assert 5 <= low <= 30  # binomial(300, 0.05): 15 +- 4 sd
+
+
+# ------------------------------------------------------------------------------------------------ definitions
+
+
+@pytest.mark.parametrize(
+    ("text", "strict", "flexible"),
+    [
+        ("so\n#### 1,003", "1,003", "1,003"),
+        ("#### 5 and #### 6", "5", "6"),
+        ("####7", "[invalid]", "7"),
+        ("It costs $5.", "[invalid]", "$5."),
+        ("#### -12.50 dollars", "-12.50", "-12.50"),
+        ("no number", "[invalid]", "[invalid]"),
+        ("1 then .", "[invalid]", "1"),
+        ("a... b", "[invalid]", "..."),  # as the harness has it
+    ],
+)
+def test_extraction(ev, text, strict, flexible):
+    assert (ev.extract_strict(text), ev.extract_flexible(text)) == (strict, flexible)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("2+2=4\n#### 4", "4"),
+        ("$1,000.", "1000"),
+        ("7.0", "7.0"),
+        ("[INVALID]", "[invalid]"),
+        ("#### 1 #### 2", "2"),
+    ],
+)
+def test_form_that_is_compared(ev, text, form):
+    assert ev.gsm8k_form(text) == form
+
+
+@pytest.mark.parametrize(("count", "length"), [(1, 8), (7, 8), (8, 8), (9, 8), (16, 8), (17, 8), (30, 7)])
+def test_windows_score_every_token_once(ev, count, length):
+    tokens = list(range(100, 100 + count))
+    for stride in (length, length // 2, 1):
+        windows = ev.text_windows(tokens, [9], length, stride)
+        assert [t for _, scored in windows for t in scored] == tokens
+        assert windows[0][0] == [9]
+        for context, scored in windows:
+            assert 1 <= len(context) and len(context + scored) <= length + 1  # the last token is not read
+            whole = [9, *tokens]
+            at = whole.index(scored[0])
+            assert whole[at - len(context) : at] == context
+        without = ev.text_windows(tokens, [], length, stride)
+        assert [t for _, scored in without for t in scored] == tokens[1:]
+
+
+def test_windows_are_the_harness_ones(ev):
+    # lm_eval.utils.get_rolling_token_windows([0 … 9], prefix 9, max_seq_len 4, context_len 1), made disjoint
+    assert ev.text_windows(list(range(10)), [-1], 4, 4) == [
+        ([-1], [0, 1, 2, 3]),
+        ([3], [4, 5, 6, 7]),
+        ([5, 6, 7], [8, 9]),
+    ]
+
+
+def test_ngram_share(ev):
+    assert ev.ngram_share("a b a b".split(), 2) == 2 / 3
+    assert ev.ngram_share(["a"], 2) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "valid"),
+    [
+        ("<answer>4</answer>", "answer", True),
+        ("x <answer>4</answer>", "answer", False),
+        ("<think>a</think>b", "think", True),
+        ("<think>a", "think", False),
+        ('{"a": 1}', "json", True),
+        ("{a}", "json", False),
+        ("so \\boxed{4}.", "boxed", True),
+        ("\\boxed{4} \\boxed{5}", "boxed", False),
+    ],
+)
+def test_formats(ev, text, name, valid):
+    assert ev.has_format(text, name) is valid
+
+
+def test_stop_strings_cut_one_after_the_other(ev):
+    assert ev.cut_at("ab Question: x </s>", ["Question:", "</s>"]) == "ab "
+    assert ev.cut_at("xab", ["b", "ab"]) == "xa"  # as the harness
+
+
+# ------------------------------------------------------------------------------------------------ lm-evaluation-harness
+
+
+@functools.cache
+def oracle_model(name: str, size: int):
+    """A stored model with a batch size."""
+    import torch
+
+    ev = load_script("evaluation")
+    config = ev.Config(task=["math"], batch_size=size, cache=False, max_new_tokens=40)
+    return ev.LocalModel(config, str(DATA / name), torch.device("cpu"))
+
+
+def run_stored(name: str, task: str, size: int, **settings):
+    """(outputs, records, values, prompts) of a stored model on stored data."""
+    ev, model = load_script("evaluation"), oracle_model(name, size)
+    config = ev.Config(task=[task], batch_size=size, cache=False, max_new_tokens=40, **settings)
+    model.config, kind = config, ev.make_task(task, config)
+    rows, shots = ev.task_rows(config, kind)
+    _, nested, cut = ev.make_requests(config, kind, model, rows, shots)
+    found = {}
+    flat = [r for group in nested for r in group]
+    getattr(model, "logprob" if kind.logprobs else "generate")(flat, found.__setitem__)
+    parts = iter([found[i] for i in range(len(flat))])
+    grouped = [[next(parts) for _ in group] for group in nested]
+    return grouped, *kind.score(rows, grouped), cut
+
+
+@pytest.mark.parametrize("size", [1, 64])
+@pytest.mark.parametrize("chat", ["text", "chat"])
+@pytest.mark.parametrize("shots", [0, 3])
+@pytest.mark.parametrize("name", ["bos", "plain"])
+def test_gsm8k_is_the_harness_item_by_item(oracle, name, shots, chat, size):
+    expected = oracle[f"{name} problems {shots} {chat} {size}"]
+    settings = {"data": str(DATA / "problems.jsonl"), "fewshot": shots, "fewshot_data": str(DATA / "shots.jsonl")}
+    settings["chat_template"] = "on" if chat == "chat" else "off"
+    outputs, records, values, cut = run_stored(name, "math", size, **settings)
+    assert [outs[0]["text"] for outs in outputs] == expected["texts"]
+    for ours, theirs in (("strict", "strict-match"), ("flexible", "flexible-extract")):
+        assert [[rs[0][ours], rs[0]["metrics"][ours]] for rs in records] == expected[theirs]
+        assert values[ours].top == [score for _, score in expected[theirs]]
+    assert cut == 1  # the one long problem
+
+
+def test_the_stored_numbers_are_neither_all_right_nor_all_wrong(oracle):
+    for key in [key for key in oracle if "problems" in key]:
+        for kind in ("strict-match", "flexible-extract"):
+            right = sum(score for _, score in oracle[key][kind])
+            assert "problems 0 chat" in key or 0 < right < 60, key
+
+
+@pytest.mark.parametrize("size", [1, 64])
+@pytest.mark.parametrize("chat", ["text", "chat"])
+@pytest.mark.parametrize("name", ["bos", "plain"])
+def test_multiple_choice_is_the_harness(oracle, name, chat, size):
+    expected = oracle[f"{name} choices {chat} {size}"]
+    template = "on" if chat == "chat" else "off"
+    settings = {"data": str(DATA / "choices.jsonl"), "chat_template": template}
+    outputs, _, values, _ = run_stored(name, "multiple_choice", size, **settings)
+    assert values["acc"].top == expected["acc"] and values["acc_norm"].top == expected["acc_norm"]
+    assert 0 < sum(values["acc"].top) < len(values["acc"].top)
+    ours = [out["logprob"] for outs in outputs for out in outs]
+    assert ours == pytest.approx([x for row in expected["logprobs"] for x in row], rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 64])
+@pytest.mark.parametrize("name", ["bos", "plain"])
+def test_perplexities_are_the_harness_ones(ev, oracle, name, size):
+    _, _, values, _ = run_stored(name, "perplexity", size, data=str(DATA / "texts.jsonl"))
+    for metric, expected in oracle[f"{name} texts {size}"].items():
+        assert ev.summarize(values[metric], 10, 0)["value"] == pytest.approx(expected, rel=1e-5), metric
+
+
+def test_bos_readings_differ_as_documented(ev):
+    """`once` leaves out what `lm_eval` scores with a tokenizer that adds BOS: the BOS itself."""
+    data = str(DATA / "texts.jsonl")
+    tokens = {
+        (name, bos): sum(run_stored(name, f"perplexity:bos={bos}", 64, data=data)[2]["token_perplexity"].bottom)
+        for name in ("bos", "plain")
+        for bos in ("lm_eval", "once", "none")
+    }
+    rows = len((DATA / "texts.jsonl").read_text().splitlines())
+    assert tokens["bos", "lm_eval"] == tokens["bos", "once"] + rows
+    assert tokens["plain", "lm_eval"] == tokens["plain", "once"] == tokens["plain", "none"] + rows
+
+
+def test_stride_is_scored_with_more_context(ev):
+    """Token by token against the logits of one plain forward pass on a text that fits the context."""
+    import torch
+
+    model = oracle_model("plain", 64)
+    text = "Question: Ann has 4 pens and gets 5. How many?\nAnswer:"
+    ids = model.encode(text)
+    logits = model.model(torch.tensor([[model.prefix_id, *ids]])).logits[0, :-1].log_softmax(-1)
+    expected = logits.gather(-1, torch.tensor(ids)[:, None]).sum().item()
+    found = {}
+    model.logprob(
+        [ev.Request(ids=a, scored=b) for a, b in ev.text_windows(ids, [model.prefix_id], 480, 7)], found.__setitem__
+    )
+    assert sum(out["logprob"] for out in found.values()) == pytest.approx(expected, rel=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ engine
+
+
+def engine(ev, source, **settings):
+    """A model with these settings."""
+    import torch
+
+    config = ev.Config(**{"task": ["math"], "cache": False, "max_new_tokens": 24, **settings})
+    return ev.LocalModel(config, str(source), torch.device("cpu"))
+
+
+def completions(model, requests):
+    """Outputs in order."""
+    found = {}
+    model.generate(requests, found.__setitem__)
+    return [found[i] for i in range(len(requests))]
+
+
+def prompts_of(ev, model, count, prefix=(), n=1, limit=24, stops=()):
+    """Requests of different lengths behind one prefix."""
+    rows = [[*prefix, *(40 + (7 * i + j) % 150 for j in range(2 + 17 * (i % 5)))] for i in range(count)]
+    return [ev.Request(ids=r, limit=limit, sample=s, stops=list(stops)) for r in rows for s in range(n)]
+
+
+FAMILIES = ["llama", "mistral", "gemma3", "gpt2", "qwen3"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_is_generate_of_transformers(ev, tmp_path, family):
+    import torch
+
+    model = engine(ev, save_random_model(family, tmp_path))
+    prefix = list(range(50, 90))
+    for shared in ((), prefix):
+        requests = prompts_of(ev, model, 12, shared)
+        found = completions(model, requests)
+        for request, out in zip(requests, found, strict=True):
+            settings = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0, "eos_token_id": model.eos_ids}
+            ids = model.model.generate(torch.tensor([request.ids]), **settings)[0, len(request.ids) :].tolist()
+            ended = ids[-1] in model.eos_ids
+            assert out["ids"] == (ids[:-1] if ended else ids)
+            assert out["finish"] == ("eos" if ended else "length")
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, family, monkeypatch):
+    model = engine(ev, save_random_model(family, tmp_path))
+    requests = prompts_of(ev, model, 10, range(50, 90))
+    read = []
+    forward = model.forward
+    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: read.append(ids.numel()) or forward(ids, *a, **k))
+    shared = completions(model, requests)
+    with_sharing = sum(read)
+    read.clear()
+    monkeypatch.setattr(ev, "PREFIX_MIN", 10**9)
+    assert completions(model, requests) == shared
+    assert sum(read) > with_sharing + 8 * 40  # nine rows no longer read those forty tokens
+    alone = [completions(model, [r])[0] for r in requests]
+    assert alone == shared
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_results_do_not_depend_on_batches(ev, tmp_path, temperature):
+    source = save_random_model("llama", tmp_path)
+    settings = {"temperature": temperature, "n": 3 if temperature else 1, "top_p": 0.9}
+    found = []
+    for size, tokens in ((1, 10**6), (5, 10**6), (64, 10**6), (0, 100)):
+        model = engine(ev, source, batch_size=size, batch_tokens=tokens, **settings)
+        found.append(completions(model, prompts_of(ev, model, 14, n=settings["n"])))
+    assert found[0] == found[1] == found[2] == found[3]
+    if temperature:
+        groups = [{tuple(out["ids"]) for out in found[0][i : i + 3]} for i in range(0, 42, 3)]
+        assert sum(len(group) == 3 for group in groups) > 7  # samples of one prompt differ, but for early ends
+        other = engine(ev, source, seed=1, **settings)
+        assert completions(other, prompts_of(ev, other, 14, n=3)) != found[0]
+
+
+def test_sampling_follows_the_distribution(ev, tmp_path):
+    """Chi-squared of 3,000 first tokens against the model's own probabilities, with and without top_p."""
+    import torch
+
+    source = save_random_model("llama", tmp_path)
+    for top_p in (1.0, 0.5):
+        model = engine(ev, source, temperature=0.7, top_p=top_p, n=3000, batch_tokens=10**7)
+        requests = [ev.Request(ids=[40, 41, 42], limit=1, sample=i) for i in range(3000)]
+        model.eos_ids = []
+        found = torch.tensor([out["ids"][0] for out in completions(model, requests)]).bincount(minlength=262)
+        probs = (model.model(torch.tensor([[40, 41, 42]])).logits[0, -1] / 0.7).softmax(-1)
+        order = probs.sort(descending=True)
+        keep = order.indices[: int((order.values.cumsum(0) < top_p).sum()) + 1]
+        inside = torch.zeros_like(probs).index_fill(0, keep, 1.0)
+        expected = probs * inside / (probs * inside).sum() * 3000
+        assert found[inside == 0].sum() == 0
+        likely = expected >= 5
+        chi = ((found - expected) ** 2 / expected)[likely].sum().item()
+        degrees = int(likely.sum()) - 1
+        assert chi < degrees + 4 * math.sqrt(2 * degrees) + 4
+
+
+def test_stop_strings_end_rows_early_and_exactly(ev, tmp_path):
+    model = engine(ev, save_random_model("llama", tmp_path))
+    free = completions(model, prompts_of(ev, model, 20, limit=48))
+    stops = [free[0]["text"][5:7], free[3]["text"][9:10], "never in it"]
+    found = completions(model, prompts_of(ev, model, 20, limit=48, stops=stops))
+    stopped = 0
+    for whole, out in zip(free, found, strict=True):
+        text = whole["text"]
+        for stop in stops:
+            text = text.split(stop)[0]
+        assert out["text"] == text
+        if out["finish"] == "stop":
+            stopped += 1
+            decoded = [model.tokenizer.decode(whole["ids"][:k]) for k in (out["tokens"] - 1, out["tokens"])]
+            assert [any(s in part for s in stops) for part in decoded] == [False, True]
+        else:
+            assert out == whole
+    assert stopped >= 2
+
+
+def test_finished_rows_leave_the_batch(ev, tmp_path, monkeypatch):
+    model = engine(ev, save_random_model("llama", tmp_path))
+    widths = []
+    forward = model.forward
+    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: widths.append(len(ids)) or forward(ids, *a, **k))
+    outputs = completions(model, prompts_of(ev, model, 30, limit=60))
+    assert max(widths) == 30 and widths[-1] < 15 and len({out["tokens"] for out in outputs}) > 5
+
+
+def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
+    source = save_random_model("llama", tmp_path)
+    model = engine(ev, source)
+    expected = completions(model, prompts_of(ev, model, 21))
+    model, sizes = engine(ev, source), []
+    inner = model.generate_batch
+
+    def scarce(requests, prefix):
+        sizes.append(len(requests))
+        if len(requests) > 3:
+            raise RuntimeError("CUDA out of memory. Tried to allocate")
+        return inner(requests, prefix)
+
+    monkeypatch.setattr(model, "generate_batch", scarce)
+    assert completions(model, prompts_of(ev, model, 21)) == expected
+    assert sizes[:4] == [21, 10, 5, 2]
+    assert "out of memory on 21 sequences" in capsys.readouterr().err
+    monkeypatch.setattr(model, "generate_batch", lambda *a: (_ for _ in ()).throw(MemoryError("no room")))
+    with pytest.raises(ev.UserError, match="one sequence"):
+        completions(model, prompts_of(ev, model, 4))
+    monkeypatch.setattr(model, "generate_batch", lambda *a: (_ for _ in ()).throw(RuntimeError("shape")))
+    with pytest.raises(RuntimeError, match="shape"):
+        completions(model, prompts_of(ev, model, 4))
+
+
+def test_common_prefix_leaves_every_row_a_token(ev):
+    assert ev.common_prefix([[1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 5]]) == [1, 2]
+    assert ev.common_prefix([[1, 2], [3]]) == []
+
+
+def test_choices_that_read_the_same_tokens_run_once(ev, monkeypatch):
+    model = oracle_model("plain", 64)
+    rows = []
+    forward = model.forward
+    monkeypatch.setattr(model, "forward", lambda ids, *a, **k: rows.append(len(ids)) or forward(ids, *a, **k))
+    requests = [ev.Request(ids=[40, 41 + i], scored=[60 + c]) for i in range(3) for c in range(4)]
+    model.logprob(requests, lambda i, out: None)
+    assert rows == [3]
+
+
+def test_lora_folder_is_the_merged_model(ev, tmp_path):
+    import peft
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    base = save_random_model("llama", tmp_path / "base")
+    torch.manual_seed(1)
+    shape = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    adapted = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), shape)
+    adapted.save_pretrained(tmp_path / "adapter")
+    save_random_model("llama", tmp_path / "merged")  # for its tokenizer
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    one, two, three = (engine(ev, p) for p in (tmp_path / "adapter", base, tmp_path / "merged"))
+    requests = prompts_of(ev, one, 8)
+    assert completions(one, requests) == completions(three, requests) != completions(two, requests)
+    assert one.hash != two.hash
+
+
+def test_half_precision_runs(ev):
+    import torch
+
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        model = engine(ev, TINY_LM, precision=name)
+        assert model.dtype == dtype and completions(model, prompts_of(ev, model, 3))
+
+
+def test_numbers_that_are_none_are_refused(ev, tmp_path):
+    import torch
+
+    model = engine(ev, save_random_model("llama", tmp_path))
+    with torch.no_grad():
+        model.model.get_output_embeddings().weight[7] = math.nan
+    with pytest.raises(ev.UserError, match="try --precision fp32"):
+        completions(model, prompts_of(ev, model, 2))
+    with pytest.raises(ev.UserError, match="try --precision fp32"):
+        model.logprob([ev.Request(ids=[40], scored=[41])], lambda i, out: None)
+    huge = ev.summarize(ev.Values([1e5, 1e5], [1, 1], exp=True), 10, 0)
+    assert huge["value"] is None and huge["interval"] == "too large for a number"
+
+
+def test_hash_follows_the_weights(ev, tmp_path):
+    one, two = save_random_model("llama", tmp_path / "a"), save_random_model("llama", tmp_path / "b", seed=1)
+    again = save_random_model("llama", tmp_path / "c")
+    assert ev.fingerprint(one) == ev.fingerprint(again) != ev.fingerprint(two)
+    assert ev.fingerprint(one, full=10) != ev.fingerprint(two, full=10)
+
+
+def test_without_pad_token_and_template(ev, tmp_path):
+    bare = engine(ev, save_random_model("llama", tmp_path / "a", chat_template=False, pad=False))
+    full = engine(ev, save_random_model("llama", tmp_path / "b"))
+    requests = prompts_of(ev, full, 9)
+    assert completions(bare, requests) == completions(full, requests)
+    assert [note.split(":")[0] for note in bare.notes] == ["no pad token", "no chat template"] and not full.notes
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+
+CODE_ROWS = [
+    {
+        "task_id": "T/0",
+        "prompt": "from math import floor\n\ndef half(x: float) -> int:\n    '''Half of x, down.'''\n",
+        "canonical_solution": "    return floor(x / 2)\n",
+        "test": "def check(candidate):\n    assert candidate(5) == 2\n    assert candidate(-1) == -1\n",
+        "entry_point": "half",
+    },
+    {
+        "task_id": 1,
+        "text": "Write a function to add two numbers.",
+        "canonical_solution": "def add(a, b):\n    return a + b",
+        "test_list": ["assert add(1, 2) == 3", "assert add(0, -1) == -1"],
+    },
+]
+
+
+def test_code_of_both_shapes(ev, tmp_path):
+    data = write_rows(tmp_path / "code.jsonl", CODE_ROWS)
+    found = run_here(ev, tmp_path / "o", "--task", "code", "--data", data, "--completion_column", "canonical_solution")
+    assert found["tasks"]["code"]["metrics"]["pass@1"]["value"] == 1.0
+    answers = [
+        ["```python\ndef half(x):\n    return floor(x / 2)\n```", "    return 0\n", "def half(x):\n    return x // 2"],
+        [
+            "Sure:\n```python\ndef add(a, b):\n    return a + b\n```\nDone.",
+            "add = None",
+            "```\ndef add(a, b): return 3",
+        ],
+    ]
+    rows = [{**row, "done": texts} for row, texts in zip(CODE_ROWS, answers, strict=True)]
+    data = write_rows(tmp_path / "given.jsonl", rows)
+    flags = ("--task", "code:k=1/2/3", "--data", data, "--completion_column", "done")
+    found = run_here(ev, tmp_path / "o", *flags)["tasks"]["code:k=1/2/3"]
+    assert found["values"]["pass@1"]["top"] == [2 / 3, 1 / 3]
+    assert found["values"]["pass@2"]["top"] == [1.0, pytest.approx(2 / 3)]
+    assert found["metrics"]["pass@3"]["value"] == 1.0
+    shown = samples(tmp_path / "o")
+    assert shown[0]["reason"].startswith("ok: ") and shown[1]["reason"].startswith("failed: ")
+    assert "from math import floor" in shown[0]["extracted"]
+    with pytest.raises(ev.UserError, match=r"pass@4 of 3"):
+        ev.pass_values([[{"metrics": {"passed": 1.0}}] * 3], "passed", [4])
+
+
+class Flip(ast.NodeTransformer):
+    """Make a program wrong: every comparison turned around."""
+
+    pairs = ((ast.Lt, ast.GtE), (ast.Gt, ast.LtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot))
+
+    def __init__(self):
+        self.count = 0
+
+    def visit_Compare(self, node):
+        swap = dict(self.pairs) | {b: a for a, b in self.pairs}
+        self.count += 1
+        node.ops = [swap[type(op)]() for op in node.ops]
+        return self.generic_visit(node)
+
+
+def spoiled(row: dict) -> str:
+    """The canonical solution with flipped comparisons, or with a constant return where it has none."""
+    program = row["prompt"] + row["canonical_solution"]
+    tree, flip = ast.parse(program), Flip()
+    target = [node for node in tree.body if getattr(node, "name", "") == row["entry_point"]][-1]
+    flip.visit(target)
+    if not flip.count:
+        target.body = [ast.parse("return 'a constant'").body[0]]
+    return f"```python\n{ast.unparse(tree)}\n```"
+
+
+@pytest.mark.skipif(not HUMANEVAL.is_file(), reason="HumanEval is not in this checkout")
+def test_humaneval_right_and_wrong_solutions(ev, tmp_path):
+    loader = load_script("data_loader")
+    raw = loader.load_rows(str(HUMANEVAL)).rows
+    rows = [{**row, "prompt": row["setup"], "canonical_solution": row["canonical_solution"]} for row in raw]
+    assert len(rows) == 164
+    started = time.monotonic()
+    flags = ("--task", "code", "--data", str(HUMANEVAL), "--completion_column", "canonical_solution")
+    found = run_here(ev, tmp_path / "right", *flags)["tasks"]["code"]
+    assert found["values"]["pass@1"]["top"] == [1.0] * 164
+    wrong = [{**row, "task_id": row["id"], "spoiled": spoiled({**row, "task_id": row["id"]})} for row in rows]
+    data = write_rows(tmp_path / "wrong.jsonl", wrong)
+    found = run_here(ev, tmp_path / "wrong", "--task", "code", "--data", data, "--completion_column", "spoiled")
+    passed = [row["id"] for row, x in zip(rows, found["tasks"]["code"]["values"]["pass@1"]["top"], strict=True) if x]
+    assert passed == []
+    assert time.monotonic() - started < 60
+
+
+def test_generation_task(ev, tmp_path):
+    rows = [{"prompt": "x", "done": ["a b a b", "<answer>4</answer>"]}, {"prompt": "y", "done": ["", "one two"]}]
+    data = write_rows(tmp_path / "d.jsonl", rows)
+    flags = ("--task", "generation:format=answer", "--data", data, "--completion_column", "done")
+    values = run_here(ev, tmp_path / "o", *flags)["tasks"]["generation:format=answer"]["values"]
+    assert values["format_valid"]["top"] == [0.5, 0.0] and values["empty"]["top"] == [0.0, 0.5]
+    assert values["distinct_2"]["top"] == [pytest.approx(2 / 3), 1.0]
+    assert values["length_characters"]["top"] == [12.5, 3.5] and values["truncated"]["top"] == [None, None]
+
+
+def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
+    rows = [
+        {"question": "q", "answer": "1,000+3\n#### 1,003", "done": "so\n#### 1003"},
+        {"problem": "q", "answer": "\\frac{1}{2}", "done": "\\boxed{0.5}"},
+        {"prompt": [{"role": "user", "content": "17+4="}], "answer": "21", "done": "17+4 = 20"},
+        {"prompt": "q", "answer": 4, "done": "The answer is 4."},
+    ]
+    data = write_rows(tmp_path / "d.jsonl", rows)
+    values = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done")
+    values = values["tasks"]["math"]["values"]
+    assert values["verified"]["top"] == [1.0, 1.0, 0.0, 1.0]
+    assert values["strict"]["top"] == [1.0, None, 0.0, 0.0]
+    assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0]
+
+
+def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
+    (tmp_path / "r.py").write_text(
+        "def length(completions, **kwargs):\n    return [float(len(c)) for c in completions]\n\n\n"
+        "async def known(completions, answer):\n    return [None if a is None else float(c == a)\n"
+        "            for c, a in zip(completions, answer)]\n"
+    )
+    rows = [{"prompt": "x", "answer": "ab", "done": ["ab", "c"]}, {"prompt": "y", "answer": None, "done": ["d", "e"]}]
+    data, base = write_rows(tmp_path / "d.jsonl", rows), f"{tmp_path}/r.py"
+    flags = ("--task", f"reward:{base}:length*0.5", "--reward", f"{base}:known*2", "--data", data)
+    found = run_here(ev, tmp_path / "o", *flags, "--completion_column", "done")
+    values = found["tasks"][f"reward:{base}:length*0.5"]["values"]
+    assert values["length"]["top"] == [1.5, 1.0] and values["known"]["top"] == [0.5, None]
+    assert values["score"]["top"] == [1.75, 0.5]
+    expected, _ = ppo.Reward([f"{base}:length*0.5", f"{base}:known*2"])(
+        [{"prompt": r["prompt"], "columns": {"answer": r["answer"]}} for r in rows for _ in range(2)],
+        ["ab", "c", "d", "e"],
+        [[]] * 4,
+    )
+    assert [sum(expected[:2]) / 2, sum(expected[2:]) / 2] == values["score"]["top"]
+
+
+CUSTOM = """
+class Shout:
+    stop = ["."]
+
+    def prompt(self, row):
+        return f"Say {row['word']} loudly:"
+
+    def target(self, row):
+        return row["word"].upper()
+
+    def score(self, row, completion):
+        return {"loud": completion.strip().isupper(), "extracted": completion[:3], "reason": "seen"}
+
+
+def short(row, completion):
+    return len(completion) < 5
+
+
+def broken(row, completion):
+    raise KeyError("word")
+
+
+def odd(row, completion):
+    return float("nan")
+
+
+class Lost:
+    def prompt(self, row):
+        return row["missing"]
+
+    def score(self, row, completion):
+        return 1
+"""
+
+
+def test_custom_task(ev, tmp_path):
+    (tmp_path / "own.py").write_text(CUSTOM)
+    data = write_rows(
+        tmp_path / "d.jsonl",
+        [{"word": "tea", "prompt": "p", "done": "TEA"}, {"word": "no", "prompt": "p", "done": "quietly"}],
+    )
+    own = f"custom:{tmp_path}/own.py"
+    flags = ("--task", f"{own}:Shout", "--task", f"{own}:short", "--data", data, "--completion_column", "done")
+    found = run_here(ev, tmp_path / "o", *flags)["tasks"]
+    assert (
+        found[f"{own}:Shout"]["values"]["loud"]["top"] == [1.0, 0.0] == found[f"{own}:short"]["values"]["score"]["top"]
+    )
+    shown = samples(tmp_path / "o")
+    assert shown[0]["prompt"].startswith("Say tea") and shown[0]["extracted"] == "TEA" and shown[0]["reason"] == "seen"
+    cases = {"broken": ("raised KeyError", "'TEA'"), "odd": ("expected a finite number", "'TEA'")}
+    for name, parts in {**cases, "Lost": ("row 1: prompt of", "KeyError: 'missing'")}.items():
+        done = run_script("evaluation", "--task", f"{own}:{name}", "--data", data, "--completion_column", "done")
+        assert done.returncode == 3 and all(part in done.stderr for part in parts), done.stderr
+
+
+def test_multiple_choice_forms_of_gold(ev):
+    task = ev.make_task("multiple_choice", ev.Config(task=["multiple_choice"]))
+    choices = ["red", "blue"]
+    for answer in (1, "1", "B", "blue"):
+        assert task.choices({"choices": choices, "answer": answer}) == (choices, 1)
+    assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": "1"}) == (choices, 0)
+    for answer in (2, "C", "green", True, -1):
+        with pytest.raises(ev.UserError, match="expected an index"):
+            task.choices({"choices": choices, "answer": answer})
+
+
+def test_prompts_with_shots_and_system(ev):
+    config = ev.Config(task=["math"], system_prompt="S", fewshot=1)
+    task = ev.make_task("math", config)
+    row, shot = {"question": "q"}, (task.question({"question": "a"}), "1 #### 1")
+    text = ev.add_shots(task, task.question(row), [shot], config, chat=False)
+    assert text == "S\n\nQuestion: a\nAnswer: 1 #### 1\n\nQuestion: q\nAnswer:"
+    turns = ev.add_shots(task, task.question(row), [shot], config, chat=True)
+    assert [m["role"] for m in turns] == ["system", "user", "assistant", "user"]
+    config.fewshot_as_turns = False
+    single = ev.add_shots(task, task.question(row), [shot], config, chat=True)
+    assert [m["role"] for m in single] == ["system", "user"] and single[1]["content"] == text.removeprefix("S\n\n")
+    own = [{"role": "system", "content": "own"}, {"role": "user", "content": "u"}]
+    assert ev.add_shots(task, own, [], config, chat=True) == own
+
+
+def test_perplexity_of_a_known_model(ev, tmp_path):
+    """Uniform logits: perplexity = vocabulary, by enumeration."""
+    import torch
+
+    model = engine(ev, save_random_model("llama", tmp_path))
+    with torch.no_grad():
+        model.model.get_output_embeddings().weight.zero_()
+    task = ev.make_task("perplexity:bos=once", ev.Config(task=["perplexity"]))
+    row = {"text": "two words"}
+    found = {}
+    model.logprob([ev.Request(ids=a, scored=b) for a, b in task.requests(row, model)], found.__setitem__)
+    _, values = task.score([row], [list(found.values())])
+    value = {name: ev.summarize(v, 10, 0)["value"] for name, v in values.items()}
+    assert value["token_perplexity"] == pytest.approx(262) == value["byte_perplexity"]  # a byte is a token
+    assert value["word_perplexity"] == pytest.approx(262 ** (9 / 2)) and value["bits_per_byte"] == pytest.approx(
+        math.log2(262)
+    )
+
+
+# ------------------------------------------------------------------------------------------------ runs and files
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    """A run through the command line on the embedded model."""
+    folder = tmp_path_factory.mktemp("run")
+    flags = ("--task", "math", "--task", "generation", "--data", EVAL_DATA, "--limit", 48, "--max_new_tokens", 32)
+    done = run_script("evaluation", *flags, "--output_dir", folder)
+    assert done.returncode == 0, done.stderr
+    return folder, flags, done
+
+
+def test_a_run_through_the_command_line(first_run):
+    folder, _, done = first_run
+    found = results(folder)
+    metric = found["tasks"]["math"]["metrics"]["verified"]
+    assert 0 < metric["value"] < 1 and metric["interval"] == "wilson" and metric["n"] == 48
+    assert metric["ci95"][0] < metric["value"] < metric["ci95"][1]
+    assert found["model"]["hash"] and found["versions"]["torch"] and found["settings"]["limit"] == 48
+    assert found["seconds"]["all"] > 0 and found["tasks"]["math"]["tokens_per_second"] > 0
+    shown = samples(folder)
+    assert len(shown) == 96
+    assert {"prompt", "completion", "extracted", "metrics", "reason", "finish"} <= set(shown[0])
+    assert "verified" in done.stdout and "95 % interval" in done.stdout
+    # the trainer's own generation and reward agree: the same completions score the same
+    right = [s["metrics"]["verified"] for s in shown[:48]]
+    assert sum(right) / 48 == metric["value"]
+    # both tasks ask the same of the model, so the second one takes it from the cache
+    assert found["tasks"]["generation"]["from_cache"] in (0, 48)
+
+
+def test_a_second_run_comes_from_the_cache(first_run):
+    folder, flags, _ = first_run
+    before = results(folder)
+    done = run_script("evaluation", *flags, "--output_dir", folder, "--batch_size", 1)
+    after = results(folder)
+    assert done.returncode == 0 and after["tasks"]["math"]["from_cache"] == 48
+    for task in after["tasks"]:
+        assert after["tasks"][task]["metrics"] == before["tasks"][task]["metrics"]
+
+
+def test_cache_misses_other_weights_and_settings(ev, tmp_path):
+    source = tmp_path / "model"
+    save_random_model("llama", source)
+    data = write_rows(tmp_path / "d.jsonl", [{"prompt": "abc"}, {"prompt": "de"}])
+    flags = ["--model", source, "--task", "generation", "--data", data, "--max_new_tokens", 8]
+
+    def reused(*extra):
+        return run_here(ev, tmp_path / "o", *flags, *extra)["tasks"]["generation"]["from_cache"]
+
+    assert reused() == 0 and reused() == 2 and reused("--stop", "zzz") == 0
+    assert reused("--temperature", 1) == 0 and reused("--temperature", 1) == 2
+    assert reused("--temperature", 1, "--seed", 1) == 0
+    assert reused("--cache", "false") == 0
+    save_random_model("llama", source, seed=1)
+    assert reused() == 0
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    data = write_rows(tmp_path / "d.jsonl", [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(40)])
+    flags = (
+        "--task",
+        "math",
+        "--data",
+        data,
+        "--max_new_tokens",
+        16,
+        "--batch_size",
+        4,
+        "--output_dir",
+        tmp_path / "o",
+    )
+    process = subprocess.Popen(script_command("evaluation", *flags), env=script_env(), stderr=subprocess.PIPE)
+    cache = tmp_path / "o" / "cache"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        lines = sum(path.read_text().count("\n") for path in cache.glob("*.jsonl")) if cache.is_dir() else 0
+        if lines >= 12:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (file,) = cache.glob("*.jsonl")
+    with file.open("a") as f:
+        f.write('{"key": "cut')  # what a kill in the middle of a line leaves
+    kept = file.read_text().count("\n")
+    assert 12 <= kept < 40
+    done = run_script("evaluation", *flags)
+    assert done.returncode == 0, done.stderr
+    assert results(tmp_path / "o")["tasks"]["math"]["from_cache"] == kept
+    plain = run_script("evaluation", *flags[:-1], tmp_path / "p", "--cache", "false")
+    assert plain.returncode == 0
+    ours, theirs = ([s["completion"] for s in samples(tmp_path / f)] for f in ("o", "p"))
+    assert ours == theirs
+
+
+def test_two_models_and_compare(first_run, tmp_path):
+    save_random_model("llama", tmp_path / "m")
+    flags = ("--task", "math", "--data", EVAL_DATA, "--limit", 48, "--max_new_tokens", 32)
+    done = run_script(
+        "evaluation", *flags, "--model", tmp_path / "m", "--model", TINY_LM, "--output_dir", tmp_path / "o"
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "o" / "comparison.json").read_text())["tasks"]["math"]["verified"]
+    assert (
+        found["test"] == "exact McNemar"
+        and found["p"] < 0.001
+        and found["worse"] == 0
+        and "A real gain" in found["verdict"]
+    )
+    assert found["after"] == results(tmp_path / "o" / "after")["tasks"]["math"]["metrics"]["verified"]["value"]
+    files = [tmp_path / "o" / side / "results.json" for side in ("before", "after")]
+    again = run_script("evaluation", "--compare", *files, "--output_dir", tmp_path / "c")
+    assert again.returncode == 0 and found["verdict"] in again.stdout
+    code = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])['main'](); print(*sys.modules)"
+    command = [sys.executable, "-c", code, *script_command("evaluation", "--compare", *files)[1:]]
+    command += ["--output_dir", str(tmp_path / "c")]
+    plain = subprocess.run(command, capture_output=True, text=True, env=script_env(), check=True)
+    assert "numpy" in plain.stdout.split() and "torch" not in plain.stdout.split()
+
+
+def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
+    rows = [{"prompt": str(i), "answer": "1", "a": "1", "b": "2"} for i in range(6)]
+    for column, part in (("a", rows), ("b", rows[2:])):
+        data = write_rows(tmp_path / f"{column}.jsonl", part)
+        run_here(ev, tmp_path / column, "--task", "math", "--data", data, "--completion_column", column)
+    flags = ["--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--output_dir", str(tmp_path / "c")]
+    assert ev.main(flags) == 0
+    assert "2 rows are in one of the runs only" in capsys.readouterr().err
+    found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
+    assert found["rows"] == 4 and found["worse"] == 4
+
+
+def test_html_escapes_what_the_model_wrote(ev, tmp_path):
+    attack = "<script>alert(1)</script><img src=x onerror=alert(2)>\x00\ud800"
+    rows = [{"prompt": f"p {attack}", "answer": attack, "done": f"\\boxed{{{attack}}}"}]
+    data = tmp_path / "d.jsonl"
+    data.write_text(json.dumps(rows[0]) + "\n")
+    run_here(
+        ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done", "--model", attack[:20]
+    )
+    page = (tmp_path / "o" / "report.html").read_bytes().decode()
+    assert "<script" not in page and "<img" not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_torchrun_is_one_process(first_run, tmp_path):
+    folder, flags, _ = first_run
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += [*script_command("evaluation", *flags)[1:], "--device", "cpu", "--output_dir", str(tmp_path)]
+    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert results(tmp_path)["tasks"]["math"]["metrics"] == results(folder)["tasks"]["math"]["metrics"]
+    assert [s["completion"] for s in samples(tmp_path)] == [s["completion"] for s in samples(folder)]
+    assert len(list((tmp_path / "cache").glob("generate-*.jsonl"))) == 2
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """A server that answers 5 and runs on past a stop string, and is busy at first."""
+
+    calls, busy = [], [1]
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.busy:
+            self.busy.pop()
+            self.send_error(503)
+            return
+        self.calls.append((self.path, body, self.headers["Authorization"]))
+        if body["model"] == "bad":
+            self.send_error(404)
+            return
+        chat = self.path.endswith("/chat/completions")
+        text = " #### 5 Question: x"
+        choice = {"finish_reason": "stop", **({"message": {"content": text}} if chat else {"text": text})}
+        answer = json.dumps({"choices": [choice], "usage": {"completion_tokens": 7}}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_server(ev, tmp_path, monkeypatch, capsys):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setattr(ev.time, "sleep", lambda s: None)
+    data = write_rows(tmp_path / "d.jsonl", [{"question": f"{i}", "answer": "#### 5"} for i in range(5)])
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    flags = ["--base_url", url, "--model", "m", "--data", data, "--cache", "false"]
+    found = run_here(ev, tmp_path / "o", *flags, "--task", "math")
+    assert found["tasks"]["math"]["metrics"]["strict"]["value"] == 1.0
+    path, body, key = Server.calls[0]
+    assert path == "/v1/chat/completions" and key == "Bearer secret" and body["stop"][0] == "Question:"
+    assert body["messages"][0]["content"].startswith("Question: ")
+    shown = samples(tmp_path / "o")
+    assert shown[0]["completion"] == " #### 5 " and shown[0]["finish"] == "stop" and shown[0]["tokens"] == 7
+    run_here(ev, tmp_path / "o", *flags, "--task", "math", "--chat_template", "off")
+    assert Server.calls[-1][0] == "/v1/completions" and Server.calls[-1][1]["prompt"].endswith("\nAnswer:")
+    assert "secret" not in (tmp_path / "o" / "results.json").read_text()
+    text = write_rows(tmp_path / "t.jsonl", [{"text": "abc"}])
+    assert ev.main(["--base_url", url, "--model", "m", "--data", text, "--task", "perplexity"]) == 2
+    assert "log-probs" in capsys.readouterr().err
+    flags[3] = "bad"
+    assert ev.main([*flags, "--task", "math"]) == 2 and "404" in capsys.readouterr().err
+    server.shutdown()
+
+
+def test_vllm_speaks_its_interface(ev, monkeypatch, tmp_path):
+    """A stand-in with vLLM's interface: prompts as token ids, outputs with token ids."""
+    seen = {}
+
+    class LLM:
+        def __init__(self, model, **settings):
+            seen.update(model=model, **settings)
+
+        def generate(self, prompts, params, use_tqdm):
+            ids = [45, 46, 2]
+            return [types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=ids)]) for _ in prompts]
+
+    fake = types.SimpleNamespace(LLM=LLM, SamplingParams=lambda **k: seen.setdefault("params", k))
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a"}, {"prompt": "b"}])
+    flags = ("--engine", "vllm", "--task", "generation", "--data", data, "--model", TINY_LM)
+    found = run_here(ev, tmp_path / "o", *flags)
+    assert found["tasks"]["generation"]["values"]["length_tokens"]["top"] == [2.0, 2.0]
+    assert seen["params"]["max_tokens"] == 256 and seen["model"] == str(TINY_LM)
+
+
+# ------------------------------------------------------------------------------------------------ messages
+
+BAD = {
+    "no task": ([], "got no --task"),
+    "unknown task": (["--task", "maths"], "try math"),
+    "unknown option": (["--task", "math:tempate=plain"], "try template"),
+    "bad option": (["--task", "math:template=x"], "expected one of auto"),
+    "bad number": (["--task", "code:k=x", "--data", "{one}"], "expected numbers like"),
+    "no data": (["--task", "math"], "got no --data"),
+    "no file": (["--task", "math", "--data", "nowhere/at/all.jsonl"], "is not a file"),
+    "empty set": (["--task", "math", "--data", "{empty}"], "without rows"),
+    "missing column": (["--task", "math", "--data", "{one}"], "row 1: task math got columns prompt"),
+    "missing tests": (["--task", "code", "--data", "{one}"], "expected one of tests"),
+    "missing choices": (["--task", "multiple_choice", "--data", "{one}"], "expected one of choices"),
+    "more k than n": (["--task", "code:k=10", "--data", "{one}"], "try --n 10"),
+    "n alike": (["--task", "generation", "--data", "{one}", "--n", "4"], "try --temperature"),
+    "no reward": (["--task", "reward", "--data", "{one}"], "without functions"),
+    "no such reward": (["--task", "reward:x.py:f", "--data", "{one}"], "no file 'x.py'"),
+    "no custom": (["--task", "custom", "--data", "{one}"], "expected custom:FILE.py:name"),
+    "shots": (["--task", "generation", "--data", "{one}", "--fewshot", "3"], "expected more than --fewshot"),
+    "context": (["--task", "generation", "--data", "{one}", "--max_new_tokens", "5000"], "for a context of 1024"),
+    "no template": (
+        ["--task", "generation", "--data", "{one}", "--model", "{bare}", "--chat_template", "on"],
+        "has none",
+    ),
+    "no model": (["--task", "generation", "--data", "{one}", "--model", "./nowhere"], "which is not a folder"),
+    "three models": (["--task", "generation", *["--model", "x"] * 3], "expected one, or two"),
+    "one file to compare": (["--compare", "x"], "expected two"),
+    "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
+    "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install vllm"),
+    "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
+    "flag": (["--task", "generation", "--limits", "3"], "try --limit"),
+    "no column": (["--task", "generation", "--data", "{one}", "--completion_column", "x"], "in column 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_clear(ev, tmp_path, name, capsys):
+    flags, expected = BAD[name]
+    places = {
+        "one": write_rows(tmp_path / "one.jsonl", [{"prompt": "a"}]),
+        "empty": write_rows(tmp_path / "e.jsonl", []),
+    }
+    if "{bare}" in flags:
+        places["bare"] = save_random_model("llama", tmp_path / "bare", chat_template=False)
+    flags = [flag.format(**places) for flag in flags]
+    try:
+        code = ev.main([*flags, "--output_dir", str(tmp_path / "o")])
+    except SystemExit as stop:
+        code = stop.code
+    message = capsys.readouterr().err
+    assert code == 2 and expected in message and "Traceback" not in message
+    assert not (tmp_path / "o" / "results.json").exists()
+
+
+def test_long_prompts_are_counted_and_said(ev, tmp_path, capsys):
+    data = write_rows(tmp_path / "d.jsonl", [{"prompt": "x" * 3000}, {"prompt": "y"}])
+    found = run_here(ev, tmp_path / "o", "--task", "generation", "--data", data, "--max_new_tokens", 8)
+    assert found["tasks"]["generation"]["prompts_cut"] == 1
+    out = capsys.readouterr()
+    assert "1 of 2 prompts are longer than the context" in out.err and "1 of 2 prompts were cut" in out.out
+
+
+def test_a_reward_that_raises_is_named(tmp_path):
+    (tmp_path / "r.py").write_text("def f(completions, **kwargs):\n    return [1 / 0 for _ in completions]\n")
+    data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "done": "b"}])
+    flags = ("--task", f"reward:{tmp_path}/r.py:f", "--data", data, "--completion_column", "done")
+    done = run_script("evaluation", *flags, "--output_dir", tmp_path / "o")
+    assert done.returncode == 3 and "ZeroDivisionError" in done.stderr and "'b'" in done.stderr
+
+
+def test_few_shot_rows_of_the_data_are_not_evaluated(ev, tmp_path, capsys):
+    rows = [{"question": f"{i}", "answer": f"#### {i}"} for i in range(5)]
+    data = write_rows(tmp_path / "d.jsonl", rows)
+    found = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--fewshot", 2, "--max_new_tokens", 4)
+    assert found["tasks"]["math"]["rows"] == 3
+    assert "the first 2 rows are the worked examples" in capsys.readouterr().err
+
+
+def test_settings_from_yaml(ev, tmp_path):
+    data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "answer": "b", "done": "b"}])
+    (tmp_path / "c.yaml").write_text(f"task: [math]\ndata: {data}\ncompletion_column: done\n")
+    assert run_here(ev, tmp_path / "o", "--config", tmp_path / "c.yaml")["tasks"]["math"]["rows"] == 1
