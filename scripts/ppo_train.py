@@ -636,8 +636,10 @@ def load_rewards(spec: str) -> list[tuple]:
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
         return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
-    known = ", ".join(n for n, member in members.items() if callable(member) and not n.startswith("_"))
-    need(callable(found), f"got reward {spec!r}: {file} has no function {name!r}; expected one of {known}")
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
     return [(found, factor)]
 
 
