@@ -884,7 +884,7 @@ class Task:
 
     def score_one(self, row: dict, out: dict) -> dict:
         """{"metrics": {name: number or None}, "extracted", "reason"} of one completion."""
-        raise NotImplementedError(type(self).__name__)
+        raise TypeError(f"{type(self).__name__} scores no single completion")
 
 
 def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:

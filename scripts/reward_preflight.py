@@ -1201,7 +1201,7 @@ def print_json(value) -> None:
 
 def list_library(args) -> int:
     """--list: functions with range and first line, presets with their parts; aliases are left out."""
-    members, functions, presets = load_library(args.library), [], []
+    members, functions, presets = load_library(args.reward_library), [], []
     first = {id(member): name for name, member in reversed(members.items())}
     for name, member in members.items():
         if is_preset(member):
@@ -1305,7 +1305,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     flag("max_rows", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
     flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
-    flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py")
+    flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
     flag("json", "print one JSON object on stdout", action="store_true")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)  # the reward's process
@@ -1322,7 +1322,7 @@ def check_arguments(args) -> None:
     for name, (low, high) in {**ranges, "full_share": (0, 1), "min_recall": (0, 1), "max_zero_std": (0, 1)}.items():
         value = getattr(args, name)
         need(low <= value <= high, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
-    args.reward = [resolve(spec, args.library) for spec in args.reward or [args.score] * bool(args.score)]
+    args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
     args.allow = dict(args.allow or [])
 
 
