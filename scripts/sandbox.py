@@ -83,6 +83,10 @@ class BadTests(ValueError):
     """The tests given to run_code cannot be used: the caller's error, never the program's."""
 
 
+class ServerGone(SandboxError):
+    """The fork server was killed from outside: no word on the program."""
+
+
 class Died(Exception):
     """The other process ended or broke the protocol."""
 
@@ -1339,15 +1343,21 @@ class Process:
     """A forked process from the caller's side: its socket, and the pipe on which its end is reported."""
 
     def __init__(self, sandbox, job: int, channel: socket.socket | None, status: int):
-        self.sandbox, self.job, self.channel, self.status = sandbox, job, channel, status
+        self.sandbox, self.job, self.channel, self.status, self.report = sandbox, job, channel, status, None
 
     def wait(self, deadline: float) -> dict | None:
         """Wait until it has ended and return {"status", "rss_kb"}; None at the deadline."""
+        if self.report:
+            return self.report
         poll = select.poll()
         poll.register(self.status, select.POLLIN)
         if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
             return None
-        return json.loads(os.read(self.status, 4096) or '{"error": "the fork server is gone"}')
+        report = os.read(self.status, 4096)
+        if not report:
+            raise ServerGone("the fork server is gone")
+        self.report = json.loads(report)
+        return self.report
 
     def close(self) -> dict | None:
         """Kill it if it still runs, and wait until nothing of it is left."""
@@ -1357,10 +1367,11 @@ class Process:
             return None
         with contextlib.suppress(OSError):
             self.sandbox.send({"op": "kill", "id": self.job})
-        report = self.wait(time.monotonic() + 5)
-        os.close(self.status)
-        self.status = -1
-        return report
+        try:
+            return self.wait(time.monotonic() + 5)
+        finally:
+            os.close(self.status)
+            self.status = -1
 
 
 class Sandbox:
@@ -1448,7 +1459,7 @@ class Sandbox:
             self.send({"op": "spawn", "id": job, "role": role, **limits}, files + ([extra.fileno()] if extra else []))
         except OSError as error:
             os.close(status)
-            raise SandboxError(f"the fork server is gone: {error}") from error
+            raise ServerGone(f"the fork server is gone: {error}") from error
         finally:
             os.close(report)
             channel.close()
@@ -1616,14 +1627,27 @@ def run_code(
     else:
         sandbox = sandbox or DEFAULT
         check_isolation(sandbox, strict)
-        limits["deadline"] = time.monotonic() + limits["total_s"]
-        if plan.kind == "python":
-            verdict = run_python_tests(sandbox, code, plan, limits, entry_point, setup, isolate_tests)
-        else:
-            run = run_stdin_tests if plan.kind == "stdin" else run_calls
-            verdict = conclude(run(sandbox, code, plan.cases, limits), len(plan.cases))
+        server = sandbox.server
+        judged = (code, plan, limits, entry_point, setup, isolate_tests)
+        try:
+            verdict = run_plan(sandbox, *judged)
+        except ServerGone:  # the program is not to blame: once more, by a new server
+            with sandbox.lock:
+                if sandbox.server is server:
+                    sandbox.stop()
+            check_isolation(sandbox, strict)
+            verdict = run_plan(sandbox, *judged)
     verdict.wall_s = time.monotonic() - started
     return verdict
+
+
+def run_plan(sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point, setup: str, isolate: bool) -> Verdict:
+    """Run the tests in the form they have."""
+    limits["deadline"] = time.monotonic() + limits["total_s"]
+    if plan.kind == "python":
+        return run_python_tests(sandbox, code, plan, limits, entry_point, setup, isolate)
+    run = run_stdin_tests if plan.kind == "stdin" else run_calls
+    return conclude(run(sandbox, code, plan.cases, limits), len(plan.cases))
 
 
 def process_limits(limits: dict) -> dict:

@@ -870,3 +870,14 @@ def test_the_time_for_all_tests_grows_with_their_number(sandbox):
     assert verdict.all_passed
     verdict = sandbox.run_code(code, [{"input": "", "output": "1"}] * 8, timeout_s=0.8, total_timeout_s=1.0)
     assert verdict.status == "timeout" and "all tests together took more than 1.0 s" in verdict.detail
+
+
+@pytest.mark.parametrize("tests", [[([1], 1)], "def check(candidate):\n    assert candidate(1) == 1", "stdin"])
+def test_a_server_killed_during_a_run_costs_no_score(sandbox, tests):
+    box = sandbox.Sandbox()
+    sandbox.run_code("def f(x): return x", [([1], 1)], entry_point="f", sandbox=box)
+    code = "import time\ntime.sleep(0.5)\ndef f(x):\n    return x\nprint(1)\n"
+    tests = [{"input": "", "output": "1"}] if tests == "stdin" else tests
+    threading.Timer(0.2, box.server.kill).start()
+    assert sandbox.run_code(code, tests, entry_point="f", sandbox=box).all_passed
+    box.stop()
