@@ -96,7 +96,10 @@ def say(text: str) -> None:
 
 
 def setting(default, help, choices=None):
-    """Return a dataclass field that carries its help text; a list default means the flag may be repeated."""
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+
+    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
     return field(metadata={"help": help, "choices": choices}, **value)
 
@@ -163,15 +166,17 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
         default = [] if repeat else f.default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {default})")
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
         extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
             type=str if repeat else parse_bool if is_bool else f.type,
-            choices=f.metadata["choices"],
+            choices=choices,
             default=hidden,
-            metavar=None if f.metadata["choices"] else f.name.upper().split("_")[-1],
+            metavar=None if choices else f.name.upper().split("_")[-1],
             help=text,
             **extra,
         )

@@ -5,15 +5,20 @@
 #   "torch>=2.6", "transformers>=5.23,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
-"""PPO with a critic for any Hugging Face causal language model and any Python reward function.
+"""PPO with a critic, and the family without one, for any causal language model and any Python reward function.
 
-One step samples a completion per prompt, scores it, and updates policy and critic on that batch:
+One step samples completions, scores them, and updates the policy on that batch. `--algorithm ppo`, the default:
 
     reward       r_t = score at the last token - kl_coef * KL_t(policy || reference)         Ziegler 2019, eq. 2
     advantage    A_t = delta_t + gamma lambda A_{t+1},  delta_t = r_t + gamma V_{t+1} - V_t    Schulman 2016, eq. 16
     policy loss  max(-A ratio, -A clip(ratio, 1 - low, 1 + high)); if A < 0: min(that, -A c)  Schulman 2017, eq. 7
                                                                                            dual clip: Ye 2020, eq. 5
     value loss   1/2 max((V - R)^2, (clip(V, V_old +- c) - R)^2),  R = A + V_old       as in the original PPO code
+
+Every other algorithm samples `group_size` completions per prompt and needs no critic. Each is three choices, a row of
+PRESETS: an advantage estimator (ADVANTAGES), a policy loss (LOSSES) and an aggregation (`token_weights`), and where the
+KL goes. Each choice has its own flag; a new one is a function and an entry. references/rl_algorithms.md has equations,
+sources, and what each was compared with.
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
 
@@ -23,7 +28,8 @@ models. Each process holds the whole model; what does not fit one GPU belongs in
     python scripts/ppo_train.py --output_dir runs/first             # CPU, the embedded model, about a minute
     python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
         --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing --output_dir runs/qwen   # one GPU
-    torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # several GPUs
+    python scripts/ppo_train.py --algorithm grpo --lr 1e-3 --output_dir runs/grpo                # groups of 8
+    torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
 Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
 """
@@ -95,14 +101,20 @@ def say(text: str) -> None:
 
 
 def setting(default, help, choices=None):
-    """Return a dataclass field that carries its help text; a list default means the flag may be repeated."""
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+
+    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
     return field(metadata={"help": help, "choices": choices}, **value)
 
 
 @dataclass
 class Config:
-    """All settings and their defaults; every field is a flag and a key of --config."""
+    """All settings and their defaults; every field is a flag and a key of --config.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
 
     # model and data
     model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
@@ -114,7 +126,7 @@ class Config:
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
     steps: int = setting(100, "training steps; each is one rollout and one update")
-    batch_size: int = setting(128, "prompts per step, over all processes")
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size")
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted")
     max_new_tokens: int = setting(256, "longest completion")
     temperature: float = setting(1.0, "sampling temperature; all log-probs are of the logits divided by it")
@@ -123,28 +135,65 @@ class Config:
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
-    # algorithm
+    # algorithm: choices
+    algorithm: str = setting("ppo", "named set of the choices whose default is its own", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt")
+    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
+    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
+    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(None, "passes over each batch")
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size")
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts")
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; a bound of loss' own kind in some")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; a bound of loss' own kind in some")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages")
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others")
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w")
+    # critic, for advantage gae
     critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
     critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    kl_coef: float = setting(0.01, "weight of the per-token KL to the reference; 0 loads no reference")
-    kl_estimator: str = setting("k1", "d, d^2/2 or exp(-d) + d - 1, d = log policy/reference", ["k1", "k2", "k3"])
-    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts")
-    missing_eos_penalty: float = setting(1.0, "taken from the score of a completion without end token")
-    gamma: float = setting(1.0, "discount")
-    gae_lambda: float = setting(0.95, "GAE lambda")
-    whiten_rewards: bool = setting(False, "divide per-token rewards by their standard deviation")
-    whiten_advantages: bool = setting(True, "give advantages mean 0 and variance 1")
-    ppo_epochs: int = setting(2, "passes over each batch")
-    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size")
-    clip_eps_low: float = setting(0.2, "the ratio is clipped below at 1 - this")
-    clip_eps_high: float = setting(0.2, "the ratio is clipped above at 1 + this")
-    dual_clip: float = setting(3.0, "bound on ratio for negative advantages (0: off)")
     value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
     vf_coef: float = setting(0.5, "weight of the value loss")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # optimization
     lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
     critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
@@ -173,6 +222,57 @@ class Config:
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
     dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
 
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+
+
+# What the algorithms without a critic share, and what each has of its own; figures are those of its paper, except
+# group_size (papers: 4 to 64) and the number of minibatches (papers: up to 16), which suit a batch of 128.
+GROUP_DEFAULTS = {
+    **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
+    **{"ppo_epochs": 1, "minibatches": 1, "kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3"},
+    **{"missing_eos_penalty": 0.0, "overlong_share": 0.0, "dynamic_sampling": False},
+    **{"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 0.0},
+}
+REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
+PRESETS = {
+    "ppo": {
+        **{"group_size": 1, "advantage": "gae", "ppo_epochs": 2, "kl_coef": 0.01, **REWARD_KL},
+        **{"missing_eos_penalty": 1.0, "dual_clip": 3.0},
+    },
+    "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
+    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
+    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
+    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
+    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
+    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
+    "remax": {
+        **{"group_size": 1, "advantage": "remax", "aggregation": "seq_mean_token_sum", "kl_coef": 0.01, **REWARD_KL},
+    },
+    "opo": {"advantage": "opo"},
+    "gpg": {"advantage": "gpg", "loss": "reinforce"},
+    "maxrl": {"advantage": "maxrl"},
+    "gdpo": {"advantage": "gdpo"},
+    "gspo": {
+        **{"loss": "gspo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+        **{"clip_eps_low": 3e-4, "clip_eps_high": 4e-4},
+    },
+    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
+    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+    "gmpo": {
+        **{"loss": "gmpo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+        **{"clip_eps_low": 0.4, "clip_eps_high": 0.4},
+    },
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "minibatches": 4},
+    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
+    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
+    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
+
 
 FREE_ON_RESUME = {
     *("steps", "output_dir", "resume", "dry_run", "device", "report_to", "keep_checkpoints", "micro_batch_tokens"),
@@ -184,6 +284,7 @@ FREE_ON_RESUME = {
 POSITIVE = (
     *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
     *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
+    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high"),
 )
 
 
@@ -205,15 +306,17 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     for f in dataclasses.fields(config_class):
         repeat, is_bool = f.type == list[str], f.type is bool
         default = [] if repeat else f.default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {default})")
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
         extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
             type=str if repeat else parse_bool if is_bool else f.type,
-            choices=f.metadata["choices"],
+            choices=choices,
             default=hidden,
-            metavar=None if f.metadata["choices"] else f.name.upper().split("_")[-1],
+            metavar=None if choices else f.name.upper().split("_")[-1],
             help=text,
             **extra,
         )
@@ -272,18 +375,49 @@ def check_config(config: Config, world: int = 1) -> None:
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
-    part = config.minibatches * world
+    check_algorithm(config)
+    part = math.lcm(config.minibatches * world, config.group_size)
     need(
         config.batch_size % part == 0,
-        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a "
-        f"batch_size that is a multiple of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
+        f"got batch_size {config.batch_size}, group_size {config.group_size}, minibatches {config.minibatches}, "
+        f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
+        f"try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
-    need(config.kl_coef or not config.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+
+
+def check_algorithm(config: Config) -> None:
+    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
+    c, grouped = config, config.advantage in GROUPED
+    need(
+        c.group_size > 1 or not grouped,
+        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
+        "mean is the baseline; try --group_size 8",
+    )
+    need(grouped or not c.dynamic_sampling, f"got --dynamic_sampling with {c.advantage}; expected a group estimator")
+    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    in_reward = c.kl_in == "reward"
+    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
+    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
+    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
+    fixed = c.aggregation == "fixed_length"
+    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
+    if c.advantage != "gae":
+        idle = [n for n in ("critic_model", "critic_warmup_steps", "whiten_rewards") if getattr(c, n)]
+        idle += ["critic shared"] * (c.critic == "shared")
+        need(not idle, f"got {', '.join(idle)} with advantage {c.advantage}, which has no critic; try --algorithm ppo")
+    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
+        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
 
 
 # ------------------------------------------------------------------------------------------------ numerics
@@ -352,6 +486,17 @@ def kl_estimate(logprobs, ref_logprobs, estimator: str):
     if estimator == "k2":
         return d**2 / 2
     return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
+
+
+def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
+    """Per-token KL(policy || reference) as a term of the loss, [B, T].
+
+    k3_ratio is k3 times the ratio: its gradient is the exact one of the reverse KL, whoever sampled (arXiv 2510.01555,
+    and DeepSeek-V3.2, arXiv 2512.02556). k2's is exact on-policy, k3's is that of the forward KL, k1's is zero.
+    """
+    if estimator == "k3_ratio":
+        return (logprobs - old_logprobs).clamp(-20, 20).exp() * kl_estimate(logprobs, ref_logprobs, "k3")
+    return kl_estimate(logprobs, ref_logprobs, estimator)
 
 
 def shape_rewards(scores, kl, response_mask, kl_coef: float):
@@ -435,6 +580,326 @@ def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, complet
     """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
     error = min(max(kl / target - 1, -0.2), 0.2)
     return kl_coef * (1 + error * completions / horizon)
+
+
+# ------------------------------------------------------------------------------------------------ advantages
+#
+# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
+# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
+# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
+    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
+    mean, square, count = group_stats(scores, groups)
+    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
+    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def rloo_advantages(scores, groups, alone: float = 0.0, **_):
+    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
+
+
+def opo_advantages(scores, groups, mask, alone: float = 0.0, **_):
+    """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
+    import torch
+
+    lengths = mask.sum(1).to(scores.dtype)
+    mean, square, count = group_stats(scores, groups)
+    weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
+    baseline = torch.where(square == 0, mean, weighted / total.clamp(min=1e-8))
+    return with_singles(scores - baseline, scores, count, alone)
+
+
+def gpg_advantages(scores, groups, alone: float = 0.0, **_):
+    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
+    _, square, _ = group_stats(scores, groups)
+    alpha = len(scores) / (square > 0).sum().clamp(min=1)
+    return alpha * mean_advantages(scores, groups, alone)
+
+
+def gpg_verl_advantages(scores, groups, alone: float = 0.0, **_):
+    """GPG as verl has it: alpha = B / completions whose score is not 0."""
+    return len(scores) / (scores != 0).sum().clamp(min=1) * mean_advantages(scores, groups, alone)
+
+
+def maxrl_advantages(scores, groups, **_):
+    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
+    need((scores >= 0).all(), "got a negative score; expected 0 or more with maxrl, which divides by a group's mean")
+    mean, _, _ = group_stats(scores, groups)
+    return (scores - mean) / (mean + 1e-6)
+
+
+def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.0, **_):
+    """Whitened sum over rewards of weight_r * GRPO's advantage of reward r alone: GDPO (arXiv 2601.05242).
+
+    parts is [B, R], NaN where a reward does not apply; weights [R], 1 unless given. Returns [B, T].
+    """
+    import torch
+
+    total = torch.zeros_like(parts[:, 0])
+    for r in range(parts.shape[1]):
+        known = ~parts[:, r].isnan()
+        advantages = grpo_advantages(parts[known, r], groups[known], config, alone)
+        total[known] += advantages if weights is None else weights[r] * advantages
+    return masked_whiten(total[:, None] * mask, mask)
+
+
+def discounted_returns(rewards, mask, gamma: float):
+    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
+    import torch
+
+    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        here = rewards[:, t] + gamma * running
+        running = torch.where(mask[:, t].bool(), here, running)
+        returns[:, t] = here * mask[:, t]
+    return returns
+
+
+def reinforce_pp_advantages(rewards, mask, config, **_):
+    """Discounted returns, whitened over the batch's tokens, [B, T]: REINFORCE++ (Hu 2025, arXiv 2501.03262)."""
+    return masked_whiten(discounted_returns(rewards, mask, config.gamma), mask)
+
+
+def reinforce_pp_baseline_advantages(scores, groups, mask, alone: float = 0.0, **_):
+    """R - mean_g, whitened over the batch's tokens, [B, T]: REINFORCE++-baseline (the same paper)."""
+    return masked_whiten(mean_advantages(scores, groups, alone)[:, None] * mask, mask)
+
+
+def remax_advantages(rewards, baselines, mask, **_):
+    """Return from each token on, minus the greedy completion's score, [B, T]: ReMax (Li 2023, arXiv 2310.10505)."""
+    return discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask
+
+
+def gae_advantages(rewards, values, mask, config, **_):
+    """Generalized advantage estimation with a critic, [B, T]; see `gae`."""
+    return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
+
+
+ADVANTAGES = {
+    **{"gae": gae_advantages, "grpo": grpo_advantages, "mean": mean_advantages, "rloo": rloo_advantages},
+    **{"opo": opo_advantages, "gpg": gpg_advantages, "gpg_verl": gpg_verl_advantages, "maxrl": maxrl_advantages},
+    **{"gdpo": gdpo_advantages, "remax": remax_advantages, "reinforce_pp": reinforce_pp_advantages},
+    **{"reinforce_pp_baseline": reinforce_pp_baseline_advantages},
+}
+
+
+# ------------------------------------------------------------------------------------------------ policy losses
+#
+# Each takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config, and
+# returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
+
+
+def likelihood_ratio(logprobs, old_logprobs):
+    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
+    return (logprobs - old_logprobs).clamp(-20, 20).exp()
+
+
+def sequence_mean(x, mask):
+    """Mean of x [B, T] over each row's masked tokens, [B, 1]; 0 for an empty row."""
+    return (x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def clip_loss(logprobs, old_logprobs, advantages, config, **_):
+    """PPO's clipped surrogate; see `policy_loss`."""
+    bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
+    loss, _, clipped = policy_loss(logprobs, old_logprobs, advantages, *bounds)
+    return loss, clipped
+
+
+def reinforce_loss(logprobs, advantages, **_):
+    """-A log pi, without ratio: REINFORCE (Williams 1992), GPG's loss (arXiv 2504.02546, eq. 5)."""
+    return -advantages * logprobs, logprobs.detach() * 0
+
+
+def gspo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
+    """The clipped surrogate with one ratio a sequence, s = exp(mean log-ratio): GSPO-token (arXiv 2507.18071, eq. 13).
+
+    The value is the sequence's, the gradient flows through each token's own log-prob.
+    """
+    import torch
+
+    s = sequence_mean(logprobs - old_logprobs, mask).detach() + logprobs - logprobs.detach()
+    s = s.clamp(max=10).exp()  # [B, T]
+    plain, bounded = -advantages * s, -advantages * s.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
+    return torch.maximum(plain, bounded), (bounded > plain).float()
+
+
+def cispo_loss(logprobs, old_logprobs, advantages, config, **_):
+    """-sg(clip(ratio, 1 - low, 1 + high)) A log pi: CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4-5).
+
+    Bounds as in the paper and in verl. TRL's cap c without lower bound is low = 1, high = c - 1.
+    """
+    ratio = likelihood_ratio(logprobs, old_logprobs).detach()
+    bounded = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
+    return -bounded * advantages * logprobs, (ratio != bounded).float()
+
+
+def sapo_loss(logprobs, old_logprobs, advantages, config, **_):
+    """-(4 / tau) sigmoid(tau (ratio - 1)) A, tau by the sign of A: SAPO (arXiv 2511.20347)."""
+    import torch
+
+    tau = torch.where(advantages > 0, config.sapo_tau_pos, config.sapo_tau_neg)
+    gate = torch.sigmoid(tau * (likelihood_ratio(logprobs, old_logprobs) - 1)) * 4 / tau
+    return -gate * advantages, logprobs.detach() * 0
+
+
+def gmpo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
+    """-A times the geometric mean of the clipped ratios of a sequence: GMPO (arXiv 2507.20673, eq. 3-4).
+
+    The bounds are of the log-ratio, [-low, high], and act on the side that the sign of A names. A is the mean over the
+    sequence. Each token carries its sequence's loss, so seq_mean_token_mean gives the mean over sequences.
+    """
+    import torch
+
+    sign, d = torch.sign(advantages), logprobs - old_logprobs
+    bounded = d.clamp(-config.clip_eps_low, config.clip_eps_high)
+    d_min = sign * torch.minimum(sign * d, sign * bounded)
+    loss = -sequence_mean(advantages, mask) * sequence_mean(d_min, mask).exp()  # [B, 1]
+    return loss.expand_as(d), ((d_min != d) & mask.bool()).float()
+
+
+def dppo_loss(logprobs, old_logprobs, advantages, config, valid_up, valid_down):
+    """-sg(min(ratio, cap)) A log pi where the update may go on in A's direction, else 0; cap = dual_clip (0: none)."""
+    import torch
+
+    ratio = likelihood_ratio(logprobs, old_logprobs).detach()
+    weight = ratio.clamp(max=config.dual_clip or math.inf)
+    valid = torch.where(advantages > 0, valid_up, valid_down).float()
+    return -weight * advantages * logprobs * valid, 1 - valid
+
+
+def dppo_tv_loss(logprobs, old_logprobs, advantages, config, **_):
+    """DPPO with binary total variation |p - p_old| (arXiv 2602.04879), bounded in the direction of A."""
+    gap = (logprobs.exp() - old_logprobs.exp()).detach()
+    bounds = gap <= config.clip_eps_high, gap >= -config.clip_eps_low
+    return dppo_loss(logprobs, old_logprobs, advantages, config, *bounds)
+
+
+def dppo_kl_loss(logprobs, old_logprobs, advantages, config, **_):
+    """DPPO with the binary KL(p_old || p) of "this token or another" (arXiv 2602.04879)."""
+    import torch
+
+    p, q, d = logprobs.exp().detach(), old_logprobs.exp(), (old_logprobs - logprobs).detach()
+    kl = q * d + (1 - q) * torch.log((1 - q + 1e-8) / (1 - p + 1e-8))
+    bounds = (kl <= config.clip_eps_high) | (p <= q), (kl <= config.clip_eps_low) | (p >= q)
+    return dppo_loss(logprobs, old_logprobs, advantages, config, *bounds)
+
+
+def clip_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
+    """The clipped surrogate without the chosen tokens: Clip-Cov (Cui 2025, arXiv 2505.22617, eq. 10-11)."""
+    loss, _, _ = policy_loss(logprobs, old_logprobs, advantages, config.clip_eps_low, config.clip_eps_high, 0.0)
+    return loss * (1 - chosen), chosen
+
+
+def kl_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
+    """-A ratio, plus kl_cov_coef |log-ratio| on the chosen tokens: KL-Cov (Cui 2025, arXiv 2505.22617, eq. 12-13)."""
+    d = logprobs - old_logprobs
+    return -advantages * d.clamp(-20, 20).exp() + config.kl_cov_coef * d.abs() * chosen, chosen
+
+
+LOSSES = {
+    **{"clip": clip_loss, "reinforce": reinforce_loss, "gspo": gspo_loss, "cispo": cispo_loss, "sapo": sapo_loss},
+    **{"gmpo": gmpo_loss, "dppo_tv": dppo_tv_loss, "dppo_kl": dppo_kl_loss},
+    **{"clip_cov": clip_cov_loss, "kl_cov": kl_cov_loss},
+}
+
+
+def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
+    """The tokens that Clip-Cov or KL-Cov treats, [B, T] of 0 and 1: a share cov_frac, at least one where there is one.
+
+    cov = (A - mean A)(log pi - mean log pi) over the masked tokens of the whole minibatch. KL-Cov takes the largest;
+    Clip-Cov takes those with the least `draw` (uniform, [B, T]) among the unclipped with cov_low < cov < cov_high.
+    """
+    import torch
+
+    cov = (advantages - masked_mean(advantages, mask)) * (logprobs - masked_mean(logprobs, mask))
+    eligible, order = mask.bool(), -cov
+    if config.loss == "clip_cov":
+        bounds = (config.clip_eps_low, config.clip_eps_high, 0.0)
+        clipped = policy_loss(logprobs, old_logprobs, advantages, *bounds)[2].bool()
+        eligible, order = eligible & ~clipped & (cov > config.cov_low) & (cov < config.cov_high), draw
+    count = min(max(int(config.cov_frac * mask.sum()), 1), int(eligible.sum()))
+    best = order.masked_fill(~eligible, math.inf).flatten().topk(count, largest=False).indices
+    return torch.zeros_like(cov).flatten().index_fill(0, best, 1.0).view_as(cov)
+
+
+AGGREGATIONS = {
+    "token_mean": "sum over all tokens / their number: DAPO",
+    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
+    "seq_mean_token_sum": "mean over completions of their token sum",
+    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
+    "fixed_length": "mean over completions of token sum / norm_length",
+}
+
+
+def token_weights(mask, config, tokens, sequences):
+    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
+
+    Args:
+        mask: [B, T], a piece of the minibatch.
+        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
+        tokens: masked tokens of the whole minibatch.
+        sequences: rows of the whole minibatch.
+    """
+    if config.aggregation == "token_mean":
+        return mask / tokens
+    if config.aggregation == "seq_mean_token_mean":
+        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
+    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
+    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
+
+
+def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
+    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+
+    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
+    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
+    """
+    import torch
+
+    d = (old_logprobs - rollout_logprobs) * mask
+    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
+    if how == "none":
+        return torch.ones_like(w)
+    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+def overlong_penalty(length: int, limit: int, share: float) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
+    buffer = round(share * limit)
+    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -593,12 +1058,12 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def batch_rows(rows: list[dict], config: Config, step: int) -> list[dict]:
-    """The prompts of a 0-based step: a window on one endless stream of reshuffled passes over the data."""
+def batch_rows(rows: list[dict], config: Config, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     import numpy as np
 
     picked = []
-    for position in range(step * config.batch_size, (step + 1) * config.batch_size):
+    for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
         if not picked or index == 0:
             order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
@@ -761,7 +1226,7 @@ class Models:
     """The networks of a run and what they share."""
 
     policy: object
-    critic: object
+    critic: object  # None unless the advantages are GAE's
     reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
     tokenizer: object
     eos_ids: list[int]
@@ -888,8 +1353,8 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     policy = load_network(AutoModelForCausalLM, source, config, device)
     if config.lora_rank:
         policy = add_lora(policy, config, saved)
-    critic = make_critic(config, policy, device)
-    if checkpoint:
+    critic = make_critic(config, policy, device) if config.advantage == "gae" else None
+    if checkpoint and critic:
         import torch
 
         trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
@@ -900,7 +1365,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
         if not config.lora_rank:
             reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
     if config.gradient_checkpointing:
-        for network in filter(None, (policy, critic.backbone)):
+        for network in filter(None, (policy, critic and critic.backbone)):
             network.activation_checkpointing_enable({"use_reentrant": False})
     ends = unwrapped(policy).generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
@@ -1133,16 +1598,68 @@ def collect(config: Config, models: Models, engine, reward: Reward, rows: list[d
         sampled = time.perf_counter()
         texts = models.tokenizer.batch_decode([ids for ids, _ in outputs], skip_special_tokens=True)
         scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
-        timer["rollout"], timer["reward"] = sampled - start, time.perf_counter() - sampled
+        for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+            timer[phase] = timer.get(phase, 0.0) + seconds
         for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
-            rewards = {name: values[i] for name, values in parts.items()}
-            samples.append(sample | {"score": scores[i], "rewards": rewards})
+            sample["rewards"] = {name: values[i] for name, values in parts.items()}
+            sample |= {"group": (rank + i * size) // config.group_size, "weights": getattr(reward, "weights", {})}
+            samples.append(sample | {"score": scores[i]})
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
     return gather_rows(samples, failure)
+
+
+def length_penalty(config: Config, sample: dict) -> float:
+    """What is taken from a completion's score for its length."""
+    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
+    return missing + overlong_penalty(len(sample["response_ids"]), config.max_new_tokens, config.overlong_share)
+
+
+def shaped_score(config: Config, sample: dict) -> float:
+    """A completion's score after the penalty for its length."""
+    return sample["score"] - length_penalty(config, sample)
+
+
+def all_equal(group: list[dict]) -> bool:
+    """Whether all completions of a group have one score, so that nothing is to be learnt from their comparison."""
+    return len({s["score"] for s in group}) == 1
+
+
+def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
+    """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
+
+    With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly sampled
+    ones, in at most `max_refills` further rounds; places still open then go to such groups.
+
+    Returns:
+        (samples of the batch, all that were sampled, the stream's next position).
+    """
+    import numpy as np
+
+    prompts, size = config.batch_size // config.group_size, config.group_size
+    kept, spare, drawn = [], [], []
+    for attempt in range(1 + config.dynamic_sampling * config.max_refills):
+        count = prompts - len(kept)
+        picked = batch_rows(rows, config, start, count)
+        start += count
+        seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
+        noise = np.random.default_rng(seed).random((count * size, config.max_new_tokens))
+        samples = collect(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
+        if config.advantage == "remax":
+            greedy = collect(config, models, engine, reward, picked, None, timer)
+            for i, sample in enumerate(samples):
+                sample["baseline"] = shaped_score(config, greedy[i // size])
+        drawn += samples
+        for i in range(0, len(samples), size):
+            group = samples[i : i + size]
+            (spare if config.dynamic_sampling and all_equal(group) else kept).append(group)
+        if len(kept) == prompts:
+            break
+    batch = [s | {"group": i} for i, group in enumerate((kept + spare)[:prompts]) for s in group]
+    return batch, drawn, start
 
 
 # ------------------------------------------------------------------------------------------------ experience
@@ -1198,64 +1715,119 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
     """Turn samples into a training batch of [B, T] tensors: old and reference log-probs, values, advantages, returns.
 
     With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
+    Rows that will train nothing are not run through the policy.
     """
     import torch
 
-    rank, size = world()
-    batch = collate(samples, models.pad_id, models.device)
-    names = ["values"] + ["old_logprobs"] * (config.ppo_epochs * config.minibatches > 1 or bool(models.reference))
-    names += ["ref_logprobs"] * bool(models.reference)
+    batch, critic = collate(samples, models.pad_id, models.device), models.critic
+    keep = torch.tensor([s["finished"] or not config.mask_truncated for s in samples], device=models.device)
+    batch["loss_mask"] = batch["response_mask"] * keep[:, None]
+    names = ["values"] * bool(critic) + ["ref_logprobs"] * bool(models.reference)
+    names += ["old_logprobs"] * (config.ppo_epochs * config.minibatches > 1 or bool(models.reference))
+    early = not critic and not models.reference  # then the advantages depend on no network
+    if early:
+        batch |= advantages_of(config, batch, samples, kl_coef)
+    rows = contributing(config, batch) if early else list(range(len(samples)))
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    for rows in micro_batches(batch, range(rank, len(samples), size), config.micro_batch_tokens):
-        piece, columns = trimmed(batch, rows)
-        with torch.no_grad(), autocast(config, models.device):
-            hidden = None
-            if "old_logprobs" in made or not models.critic.backbone:
-                hidden = predicting_states(models.policy, piece)
-            if "old_logprobs" in made:
-                made["old_logprobs"][rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
-            if models.critic.backbone:
-                hidden = predicting_states(models.critic.backbone, piece)
-            made["values"][rows, columns] = token_values(models.critic, hidden) * piece["response_mask"]
-            if models.reference:
-                with models.policy.disable_adapter() if config.lora_rank else contextlib.nullcontext():
-                    hidden = predicting_states(models.reference, piece)
-                    made["ref_logprobs"][rows, columns] = token_logprobs(config, models.reference, hidden, piece)[0]
+    for piece_rows in micro_batches(batch, rows[world()[0] :: world()[1]] if made else [], config.micro_batch_tokens):
+        piece, columns = trimmed(batch, piece_rows)
+        for name, x in frozen_outputs(config, models, piece, made).items():
+            made[name][piece_rows, columns] = x
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
-    return batch | advantages_of(config, batch, samples, kl_coef)
+    if "old_logprobs" in made and len(rows) < len(samples):  # so that they show no gap to the sampler
+        absent = torch.ones(len(samples), dtype=torch.bool, device=models.device)
+        absent[rows] = False
+        batch["old_logprobs"][absent] = batch["rollout_logprobs"][absent]
+    return batch if early else batch | advantages_of(config, batch, samples, kl_coef)
+
+
+def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
+    """Those of values, old_logprobs and ref_logprobs that are asked for, [B, T], without gradient."""
+    import torch
+
+    critic, made = models.critic, {}
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = None
+        if "old_logprobs" in names or (critic and not critic.backbone):
+            hidden = predicting_states(models.policy, piece)
+        if "old_logprobs" in names:
+            made["old_logprobs"] = token_logprobs(config, models.policy, hidden, piece)[0]
+        if critic:
+            hidden = predicting_states(critic.backbone, piece) if critic.backbone else hidden
+            made["values"] = token_values(critic, hidden) * piece["response_mask"]
+        if models.reference:
+            with models.policy.disable_adapter() if config.lora_rank else contextlib.nullcontext():
+                hidden = predicting_states(models.reference, piece)
+                made["ref_logprobs"] = token_logprobs(config, models.reference, hidden, piece)[0]
+    return made
+
+
+def contributing(config: Config, batch: dict) -> list[int]:
+    """Rows that can change a gradient: all tokens of the others are masked, or have advantage 0 and no other loss."""
+    rows = batch["loss_mask"].any(1)
+    others = "values" in batch or config.entropy_coef or ("ref_logprobs" in batch and config.kl_in == "loss")
+    if not others and config.loss not in ("clip_cov", "kl_cov"):  # those two look at every token's covariance
+        rows &= (batch["advantages"] * batch["loss_mask"] != 0).any(1)
+    return rows.nonzero().flatten().tolist()
 
 
 def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
-    """Rewards after KL shaping, advantages and returns, all [B, T]."""
+    """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
     import torch
 
-    mask = batch["response_mask"]
-    penalties = [0.0 if s["finished"] else config.missing_eos_penalty for s in samples]
-    scores = torch.tensor([s["score"] - p for s, p in zip(samples, penalties, strict=True)], device=mask.device)
-    kl = torch.zeros(mask.shape, device=mask.device)
+    response, mask = batch["response_mask"], batch["loss_mask"]
+
+    def column(values):
+        return torch.tensor(values, dtype=torch.float32, device=response.device)
+
+    kl = torch.zeros(response.shape, device=response.device)
     if "ref_logprobs" in batch:
-        kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator) * mask
-    rewards = shape_rewards(scores, kl, mask, kl_coef)
+        kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
+    in_reward = kl_coef if config.kl_in == "reward" else 0.0
+    rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
     if config.whiten_rewards:
-        rewards = masked_whiten(rewards, mask, shift_mean=False)
-    advantages, returns = gae(rewards, batch["values"], mask, config.gamma, config.gae_lambda)
-    if config.whiten_advantages:
-        advantages = masked_whiten(advantages, mask)
-    return {"kl": kl, "rewards": rewards, "advantages": advantages, "returns": returns}
+        rewards = masked_whiten(rewards, response, shift_mean=False)
+    if config.advantage == "gae":
+        advantages, returns = gae(rewards, batch["values"], response, config.gamma, config.gae_lambda)
+        if config.whiten_advantages:
+            advantages = masked_whiten(advantages, response)
+        return {"kl": kl, "rewards": rewards, "advantages": advantages, "returns": returns}
+    known = {"rewards": rewards, "mask": mask, "scores": rewards.sum(1)}
+    known["groups"] = torch.tensor([s["group"] for s in samples], device=response.device)
+    if config.advantage == "remax":
+        known["baselines"] = column([s["baseline"] for s in samples])
+    if config.advantage == "gdpo":
+        known["parts"] = column([reward_parts(config, s) for s in samples])
+        known["weights"] = [*samples[0]["weights"].values(), 1.0]
+    # a completion to which no reward applies neither learns nor takes part in its group's baseline
+    scored = column([any(v is not None for v in s["rewards"].values()) or not s["rewards"] for s in samples]).bool()
+    part = {name: x if name == "weights" else x[scored] for name, x in known.items()}
+    advantages = torch.zeros_like(rewards)
+    if scored.any():
+        found = ADVANTAGES[config.advantage](config=config, **part)
+        advantages[scored] = (found if found.dim() == 2 else found[:, None]) * mask[scored]
+    return {"kl": kl, "rewards": rewards, "advantages": advantages}
+
+
+def reward_parts(config: Config, sample: dict) -> list[float]:
+    """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
+    own = [math.nan if v is None else v for v in sample["rewards"].values()]
+    return [*own, -length_penalty(config, sample)]
 
 
 # ------------------------------------------------------------------------------------------------ update
 
 
 def make_optimizer(config: Config, models: Models):
-    """AdamW with one group for the policy and one for the critic."""
+    """AdamW with one group for the policy and one for the critic, if there is one."""
     import torch
 
-    groups = [[p for p in network.parameters() if p.requires_grad] for network in (models.policy, models.critic)]
+    networks = [models.policy] + [models.critic] * bool(models.critic)
+    groups = [[p for p in network.parameters() if p.requires_grad] for network in networks]
     size = sum(p.numel() for p in models.policy.parameters())
     rates = learning_rates(config, size)
     return torch.optim.AdamW(
-        [{"params": params, "lr": lr, "initial_lr": lr} for params, lr in zip(groups, rates, strict=True)],
+        [{"params": params, "lr": lr, "initial_lr": lr} for params, lr in zip(groups, rates, strict=False)],
         eps=1e-5,
         weight_decay=config.weight_decay,
         fused=True,
@@ -1272,44 +1844,90 @@ def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
 def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True):
     """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, over all processes.
 
-    Every sum is divided by the response tokens of the whole minibatch, so neither micro-batches nor processes change
-    the gradient.
+    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
+    Rows that contribute nothing are left out of the networks; they count in the weights.
 
     Returns:
-        (sums, ratio_max): means over the minibatch of loss, clip fraction, entropy, KL(old || new), value loss.
+        (sums, ratio_max): sums over the minibatch of the loss, and means over its trained tokens of clip fraction,
+        entropy, KL(old || new), value loss, w = trainer/sampler, KL(sampler || trainer), share of w that was cut.
     """
     import torch
 
     rank, size = world()
-    tokens = batch["response_mask"][torch.as_tensor(rows, device=models.device)].sum()  # over all processes
-    sums, ratio_max = torch.zeros(5, device=models.device), torch.zeros((), device=models.device)
+    whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
+    tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes
+    active = set(contributing(config, batch))
+    rows = [int(row) for row in rows if int(row) in active]
+    trained = batch["loss_mask"][torch.as_tensor(rows, dtype=torch.long, device=models.device)].sum().clamp(min=1)
+    sums, ratio_max = torch.zeros(8, device=models.device), torch.zeros((), device=models.device)
+    if config.loss in ("clip_cov", "kl_cov") and train_policy:
+        batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
     for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
         piece, _ = trimmed(batch, piece_rows)
-        mask, loss, hidden = piece["response_mask"], 0.0, None
+        mask, loss, hidden = piece["loss_mask"], 0.0, None
         with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
             if train_policy or not models.critic.backbone:
                 hidden = predicting_states(models.policy, piece)
         if train_policy:
+            weights = token_weights(mask, config, tokens, sequences)
             logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
-            old = piece.get("old_logprobs", logprobs.detach())
-            per_token, ratio, clipped = policy_loss(
-                logprobs, old, piece["advantages"], config.clip_eps_low, config.clip_eps_high, config.dual_clip
-            )
-            loss = ((per_token - config.entropy_coef * entropy) * mask).sum() / tokens
-            kl = ratio - 1 - (logprobs - old)  # k3 of KL(old || new) on samples of the old policy
-            sums[:4] += torch.stack([(x.detach() * mask).sum() / tokens for x in (per_token, clipped, entropy, kl)])
-            ratio_max = torch.maximum(ratio_max, (ratio.detach() * mask).max())
-            if models.critic.backbone:
+            per_token, seen = policy_terms(config, piece, logprobs)
+            loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
+            ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
+            kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+            sums[0] += (per_token.detach() * weights).sum()
+            means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"]])
+            sums[1:] += (means * mask).sum((1, 2)) / trained
+            ratio_max = torch.maximum(ratio_max, (ratio * mask).max())
+            if not models.critic or models.critic.backbone:
                 scaler.scale(loss).backward()  # frees this graph before the critic's is built
                 loss = 0.0
-        with autocast(config, models.device):
-            if models.critic.backbone:
-                hidden = predicting_states(models.critic.backbone, piece)
-        values = token_values(models.critic, hidden)
-        error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
-        sums[4] += error.detach()
-        scaler.scale(loss + config.vf_coef * error).backward()
+        if models.critic:
+            with autocast(config, models.device):
+                if models.critic.backbone:
+                    hidden = predicting_states(models.critic.backbone, piece)
+            values = token_values(models.critic, hidden)
+            error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
+            sums[4] += error.detach()
+            scaler.scale(loss + config.vf_coef * error).backward()
     return sums, ratio_max
+
+
+def policy_terms(config: Config, piece: dict, logprobs):
+    """Loss per token [B, T] of policy, KL and mismatch correction, and what it saw on the way.
+
+    The correction weighs the policy loss only, not the KL, as in TRL.
+    """
+    old = piece.get("old_logprobs", logprobs.detach())
+    mask, sampled = piece["loss_mask"], piece["rollout_logprobs"]
+    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}
+    loss, clipped = LOSSES[config.loss](logprobs=logprobs, old_logprobs=old, mask=mask, config=config, **known)
+    how = {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
+    w = likelihood_ratio(old, sampled)
+    weights = mismatch_weights(old, sampled, mask, how, config.mismatch_low, config.mismatch_high)
+    if how != "none":
+        loss = loss * weights
+    if "ref_logprobs" in piece and config.kl_in == "loss":
+        loss = loss + config.kl_coef * kl_loss(logprobs, old, piece["ref_logprobs"], config.kl_estimator)
+    cut = (weights < w).float() if how == "tis" else (weights == 0).float()
+    return loss, {"clipped": clipped, "mismatch": [w, w - 1 - w.log(), cut]}
+
+
+def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
+    """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
+    import torch
+
+    rank, size = world()
+    logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
+    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+        piece, columns = trimmed(batch, piece_rows)
+        with torch.no_grad(), autocast(config, models.device):
+            hidden = predicting_states(models.policy, piece)
+            logprobs[piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+    sum_over_processes(logprobs)
+    mask[rows] = batch["loss_mask"][rows]
+    old, draw = batch.get("old_logprobs", logprobs), batch.get("draw", torch.zeros_like(logprobs))
+    return covariance_choice(logprobs, old, batch["advantages"], mask, draw, config)
 
 
 def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
@@ -1322,10 +1940,16 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
     factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
+    if config.loss == "clip_cov":
+        draw = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
+        batch = batch | {"draw": torch.as_tensor(draw, device=models.device)}
+    active = set(contributing(config, batch))
     applied, ratio_max, skipped, stopped = [], 0.0, 0, False
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
         for rows in order.reshape(config.minibatches, -1):
+            if active.isdisjoint(rows.tolist()):
+                continue
             sums, peak = accumulate_gradients(config, models, batch, rows, scaler, train_policy)
             sums = sum_over_processes(sums)
             stopped = stopped or bool(config.target_kl and sums[3] > config.target_kl)
@@ -1346,28 +1970,38 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
         if stopped:
             break
     switch_checkpointing(models, False)
-    names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    names += ("value/loss", "optim/grad_norm", "optim/critic_grad_norm")
-    means = torch.stack(applied).mean(0).tolist() if applied else []
-    metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": max(gather_rows([ratio_max]))}
-    if not train_policy:  # warm-up: nothing was measured of the policy
-        metrics = {name: metrics[name] for name in names[4:] if name in metrics}
+    metrics = update_metrics(config, applied, max(gather_rows([ratio_max])), train_policy)
     metrics |= {"optim/updates": len(applied), "optim/skipped_updates": skipped}
     return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
+
+
+def update_metrics(config: Config, applied: list, ratio_max: float, train_policy: bool) -> dict:
+    """Means over the updates applied in a step; a critic's where there is one, the policy's once it is trained."""
+    import torch
+
+    policy = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
+    names = (*policy, "value/loss", "mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac")
+    names += ("optim/grad_norm", "optim/critic_grad_norm")
+    means = torch.stack(applied).mean(0).tolist() if applied else []
+    metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": ratio_max} if applied else {}
+    drop = ("value/loss",) if config.advantage != "gae" else ()
+    if not train_policy:  # warm-up: nothing was measured of the policy
+        drop = (*policy, *names[5:8], "policy/ratio_max")
+    return {name: value for name, value in metrics.items() if name not in drop}
 
 
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    for network in filter(None, (models.policy, models.critic.backbone)):
+    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
         for layer in network.modules():
             if isinstance(layer, GradientCheckpointingLayer):
                 layer.training = on
 
 
 def apply_gradients(config: Config, optimizer, scaler):
-    """Sum gradients over processes, clip, and step unless one is not finite. Returns the [2] norms."""
+    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
     import torch
 
     for group in optimizer.param_groups:
@@ -1388,7 +2022,10 @@ def apply_gradients(config: Config, optimizer, scaler):
 
 
 def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
-    """Metrics of a rollout: rewards, KL to the reference, lengths, explained variance, speed."""
+    """Metrics of a rollout: rewards, KL to the reference, lengths, explained variance, speed.
+
+    `samples` are all that were sampled; with dynamic sampling, `batch` holds only those that train.
+    """
     import statistics
 
     scores = [s["score"] for s in samples]
@@ -1400,8 +2037,15 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
         "rollout/length_mean": statistics.fmean(lengths),
         "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
         "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
-        "value/explained_variance": explained_variance(batch["values"], batch["returns"], batch["response_mask"]),
     }
+    if "values" in batch:
+        spread = explained_variance(batch["values"], batch["returns"], batch["response_mask"])
+        metrics["value/explained_variance"] = spread
+    if config.group_size > 1:
+        groups = [samples[i : i + config.group_size] for i in range(0, len(samples), config.group_size)]
+        metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(group) for group in groups)
+    if config.dynamic_sampling:
+        metrics["rollout/samples"] = len(samples)
     if "ref_logprobs" in batch:
         metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
         metrics["kl/ref_completion"] = batch["kl"].sum(1).mean().item()
@@ -1540,7 +2184,7 @@ def plot_curves(source: Path, target: Path) -> None:
         ("KL (nats per token)", ["kl/ref", "kl/approx"]),
         ("completion length (tokens)", ["rollout/length_mean"]),
         ("entropy (nats)", ["policy/entropy"]),
-        ("explained variance", ["value/explained_variance"]),
+        ("explained variance, groups of equal score", ["value/explained_variance", "reward/zero_std_frac"]),
         ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
     ]
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
@@ -1591,8 +2235,9 @@ def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: di
         def write(folder: Path) -> None:
             models.policy.save_pretrained(folder / "policy")
             models.tokenizer.save_pretrained(folder / "policy")
-            trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
-            torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+            if models.critic:
+                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
             saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
             torch.save(saved, folder / "optimizer.pt")
             (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
@@ -1799,7 +2444,7 @@ def train(config: Config) -> int:
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     state = {"step": 0, "kl_coef": config.kl_coef, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
-    state["pending"] = None  # metrics of a step whose evaluation is still due
+    state |= {"prompts": 0, "pending": None}  # prompts taken from the stream; metrics of a step still to be evaluated
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
         state = {key: saved[key] for key in state}
@@ -1837,14 +2482,13 @@ def train(config: Config) -> int:
             timer = {}
 
             # rollout: every process samples its share of the prompts and gets the whole batch
-            noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
             engine.sync()
-            samples = collect(config, models, engine, reward, batch_rows(rows, config, step), noise, timer)
+            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, state["prompts"], timer)
 
             # experience and update
             begin = time.perf_counter()
             batch = make_experience(config, models, samples, state["kl_coef"])
-            metrics = sample_metrics(config, batch, samples, timer)
+            metrics = sample_metrics(config, batch, drawn, timer)
             metrics |= update(config, models, optimizer, scaler, batch, step, state)
             timer["update"] = time.perf_counter() - begin
             metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
@@ -1856,7 +2500,7 @@ def train(config: Config) -> int:
 
             # logs, evaluation, checkpoint
             step += 1
-            state |= {"step": step, "pending": metrics}
+            state |= {"step": step, "prompts": prompts, "pending": metrics}
             finish_step()
             if config.sample_every and step % config.sample_every == 0:
                 log.samples(step, "train", samples)
@@ -1916,7 +2560,7 @@ def dry_run(config: Config) -> None:
     with torch.device("meta"):
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
     text, width = shape.get_text_config(), 4 if config.precision == "fp32" else 2
-    networks = 2 if config.critic == "separate" else 1
+    networks = 2 if config.advantage == "gae" and config.critic == "separate" else 1
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     longest = max(len(row["prompt_ids"]) for row in rows) + config.max_new_tokens
@@ -1937,8 +2581,9 @@ def dry_run(config: Config) -> None:
             "prompts": len(rows),
             "held_out_prompts": len(held_out),
             "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+            "prompts_per_step": config.batch_size // config.group_size,
             "completions": config.steps * config.batch_size,
-            "passes_over_the_data": round(config.steps * config.batch_size / len(rows), 2),
+            "passes_over_the_data": round(config.steps * config.batch_size / config.group_size / len(rows), 2),
             "completions_per_optimizer_step": config.batch_size // config.minibatches,
             "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
         },

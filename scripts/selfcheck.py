@@ -33,7 +33,6 @@ import contextlib
 import copy
 import dataclasses
 import importlib.util
-import inspect
 import json
 import math
 import os
@@ -141,6 +140,8 @@ def prepare(trainer, config) -> Subject:
     rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
     small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
     small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
+    small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
+    small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
     few = dataclasses.replace(config, **small)
     with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
     trainer.check_context(config, with_reference, rows + held_out)
@@ -149,7 +150,7 @@ def prepare(trainer, config) -> Subject:
         models = copy.copy(with_reference)
         models.reference = None
     engine = getattr(trainer, "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine")(few, models)
-    drawn = trainer.batch_rows(rows, dataclasses.replace(few, batch_size=8 * SAMPLED), 0)
+    drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
     picked = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
     subject = Subject(trainer, few, models, with_reference, engine, reward, picked, make_probes(picked))
     subject.config = dataclasses.replace(few, batch_size=len(subject.probes))
@@ -163,16 +164,18 @@ def make_probes(rows: list[dict]) -> list[dict]:
     for i, row in enumerate(rows[:PROBES]):
         ids = list(row["prompt_ids"])[-PROBE_TOKENS:]
         endless = ids * (2 * PROBES + 4)
-        sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": "", "rewards": {}}
+        sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
         response = endless[1 : 4 + 2 * (PROBES - i)]
         sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
-        probes.append(sample | {"score": 1.5 * (-1) ** i + 0.1 * i})
+        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
+        sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
+        probes.append(sample | {"score": score})
     return probes
 
 
 def networks(s: Subject) -> list:
-    """Policy and critic."""
-    return [s.models.policy, s.models.critic]
+    """The policy, and the critic where there is one."""
+    return [s.models.policy] + [s.models.critic] * (s.models.critic is not None)
 
 
 def move(s: Subject) -> None:
@@ -230,13 +233,22 @@ def own_policy_gradients(s: Subject, batch: dict) -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
     scale = 2.0**12 if s.config.precision == "fp16" else 1.0
     at = response_columns(batch, s.probes)
-    tokens = sum(map(len, at))
     for i, sample in enumerate(s.probes):
         logprobs, entropy = own_forward(s, sample)
         ratio = (logprobs - logprobs.detach()).exp()
         loss = -(batch["advantages"][i, at[i]].detach() * ratio).sum() - s.config.entropy_coef * entropy.sum()
-        (loss / tokens * scale).backward()
+        (loss / own_divisor(s, len(at[i]), sum(map(len, at))) * scale).backward()
     return take_gradients(s, scale)[:1]
+
+
+def own_divisor(s: Subject, length: int, tokens: int) -> float:
+    """What the sum of a sequence's token losses is divided by, for its length and all the tokens of the minibatch."""
+    how, sequences = getattr(s.config, "aggregation", "token_mean"), len(s.probes)
+    per_sequence = {"seq_mean_token_mean": length, "seq_mean_token_sum": 1}
+    per_sequence |= {"seq_mean_token_sum_norm": s.config.max_new_tokens}
+    if how == "token_mean":
+        return tokens
+    return sequences * per_sequence.get(how, getattr(s.config, "norm_length", 1))
 
 
 def response_columns(batch: dict, samples: list[dict]) -> list:
@@ -336,22 +348,29 @@ class Seen(BaseException):
 
 
 @contextlib.contextmanager
-def watching(trainer, stop: bool = False):
-    """Yield a list that gets (logprobs, old_logprobs, advantages) of every policy_loss call; `stop` ends the first."""
-    original, calls = trainer.policy_loss, []
+def watching(s: Subject, stop: bool = False):
+    """Yield a list that gets (logprobs, old_logprobs, advantages) of every call of the loss; `stop` ends the first.
+
+    The loss is `policy_loss`, or the entry of LOSSES that the settings name where it is another.
+    """
+    table, name = vars(s.trainer), "policy_loss"
+    if getattr(s.config, "loss", "clip") not in ("clip", "clip_cov"):
+        table, name = s.trainer.LOSSES, s.config.loss
+    original, calls = table[name], []
 
     def watched(*args, **kwargs):
-        calls.append(tuple(inspect.signature(original).bind(*args, **kwargs).arguments.values())[:3])
+        names = ("logprobs", "old_logprobs", "advantages")
+        calls.append(tuple(kwargs[n] for n in names) if kwargs else args[:3])
         if stop:
             raise Seen
         return original(*args, **kwargs)
 
-    trainer.policy_loss = watched
+    table[name] = watched
     try:
         with contextlib.suppress(Seen):
             yield calls
     finally:
-        trainer.policy_loss = original
+        table[name] = original
 
 
 def agree(a, b, limit: float) -> tuple[bool, str]:
@@ -517,11 +536,11 @@ def first_update_ratio(s: Subject):
         config = dataclasses.replace(s.config, kl_coef=s.config.kl_coef or 0.05)
         batch = {name: x.detach() for name, x in experience(s, models).items()}
         optimizer, health = s.trainer.make_optimizer(config, models), {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
-        with watching(s.trainer, stop=True) as calls:
+        with watching(s, stop=True) as calls:
             s.trainer.update(config, models, optimizer, new_scaler(s), batch, config.critic_warmup_steps, health)
         rest(s)
         if not calls:
-            return False, "update() never called policy_loss()"
+            return False, "update() never called the policy loss"
         logprobs, old_logprobs, _ = calls[0]
         peaks.append((logprobs - old_logprobs).abs().max().item())
     peak = largest(peaks)
@@ -600,7 +619,7 @@ def greedy_differences(s: Subject) -> int:
     return count
 
 
-@check("divide every micro-batch by the response tokens of the whole minibatch, not by its own")
+@check("divide every micro-batch by the tokens and completions of the whole minibatch, not by its own")
 def accumulation(s: Subject):
     """Gradients do not depend on the micro-batches."""
     batch = settled(s)
@@ -634,13 +653,15 @@ def advantages_detached(s: Subject):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition."""
     graphs = {name for name, x in experience(s).items() if x.requires_grad}
     batch = settled(s)
-    with watching(s.trainer) as calls:
+    with watching(s) as calls:
         gradients = trainer_gradients(s, batch, vf_coef=0.0)[:1]
     for _, old, advantages in calls:
-        given = {"old_logprobs given to policy_loss": old, "advantages given to policy_loss": advantages}
+        given = {"old_logprobs given to the loss": old, "advantages given to the loss": advantages}
         graphs |= {name for name, x in given.items() if x.requires_grad}
     if graphs:
         return False, f"gradients flow through {', '.join(sorted(graphs))}"
+    if getattr(s.config, "loss", "clip") == "clip_cov":
+        return None, "Clip-Cov leaves out tokens of its choice"
     expected = own_policy_gradients(s, batch)
     worst, size = relative(gradients, expected), (gradients[0].norm() / expected[0].norm().clamp(min=1e-12)).item()
     return worst <= s.limits[1], f"trainer's and defined policy gradient {worst:.1e} apart, {size:.4g} times as long"

@@ -567,9 +567,9 @@ def test_lower_precision_runs_on_fp32_weights_near_the_fp32_numbers(ppo, setup, 
 
 def test_prompts_are_one_stream_of_reshuffled_passes(ppo):
     config, rows = ppo.Config(batch_size=4, seed=5), [{"id": i} for i in range(10)]
-    stream = [row["id"] for step in range(10) for row in ppo.batch_rows(rows, config, step)]
+    stream = [row["id"] for step in range(10) for row in ppo.batch_rows(rows, config, 4 * step, 4)]
     passes = [stream[i : i + 10] for i in range(0, 40, 10)]
     assert all(sorted(order) == list(range(10)) for order in passes)
     assert len({tuple(order) for order in passes}) == 4
-    other = [row["id"] for row in ppo.batch_rows(rows, ppo.Config(batch_size=4, seed=6), 0)]
+    other = [row["id"] for row in ppo.batch_rows(rows, ppo.Config(batch_size=4, seed=6), 0, 4)]
     assert other != stream[:4]

@@ -76,6 +76,14 @@ NAMES = {
         ("--kl_coef 0", {"reference_is_initial"}),
         ("--lora_rank 4", set()),
         ("--precision bf16 --gradient_checkpointing", set()),
+        ("--algorithm grpo --kl_coef 0", {"reference_is_initial", "value_head_zero"}),
+        ("--algorithm grpo --kl_estimator k2", {"value_head_zero"}),
+        ("--algorithm dr_grpo --loss gspo --lora_rank 4", {"reference_is_initial", "value_head_zero"}),
+        ("--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", {"value_head_zero"}),
+        ("--algorithm remax --loss reinforce", {"value_head_zero"}),
+        ("--algorithm maxrl --loss kl_cov", {"reference_is_initial", "value_head_zero"}),
+        ("--algorithm gdpo --loss cispo", {"reference_is_initial", "value_head_zero"}),
+        ("--algorithm clip_cov", {"reference_is_initial", "value_head_zero", "advantages_detached"}),
     ],
 )
 def test_clean_trainer_passes(run_checks, flags, not_applicable):
@@ -103,19 +111,19 @@ SIX = {
     ),
     "reference taken for the old policy": (
         "first_update_ratio",
-        "    return batch | advantages_of(config, batch, samples, kl_coef)\n",
+        "    return batch if early else batch | advantages_of(config, batch, samples, kl_coef)\n",
         "    made = batch | advantages_of(config, batch, samples, kl_coef)\n"
         '    return made | {"old_logprobs": batch.get("ref_logprobs", batch["old_logprobs"])}\n',
     ),
     "un-detached KL in the advantage": (
         "advantages_detached",
-        'logprobs, old, piece["advantages"], config.clip_eps_low',
-        'logprobs, old, piece["advantages"] - config.kl_coef * (logprobs - piece["ref_logprobs"]), config.clip_eps_low',
+        '    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}\n',
+        '    known = {"advantages": piece["advantages"] - config.kl_coef * (logprobs - piece["ref_logprobs"])}\n',
     ),
     "missing accumulation scaling": (
         "accumulation",
-        '        mask, loss, hidden = piece["response_mask"], 0.0, None\n',
-        '        mask, loss, hidden = piece["response_mask"], 0.0, None\n        tokens = mask.sum()\n',
+        '        mask, loss, hidden = piece["loss_mask"], 0.0, None\n',
+        '        mask, loss, hidden = piece["loss_mask"], 0.0, None\n        tokens = mask.sum()\n',
     ),
     "right padding": (
         "padding",
@@ -150,8 +158,8 @@ ALONE = {
     ),
     "experience with a graph": (
         "advantages_detached",
-        "        with torch.no_grad(), autocast(config, models.device):\n            hidden = None\n",
-        "        with autocast(config, models.device):\n            hidden = None\n",
+        "    with torch.no_grad(), autocast(config, models.device):\n        hidden = None\n",
+        "    with autocast(config, models.device):\n        hidden = None\n",
     ),
     "sequence means in each micro-batch": (
         "accumulation",
