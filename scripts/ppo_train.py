@@ -406,6 +406,8 @@ def check_algorithm(config: Config) -> None:
     need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
     gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
     need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
     need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
@@ -655,7 +657,8 @@ def gpg_verl_advantages(scores, groups, alone: float = 0.0, **_):
 
 def maxrl_advantages(scores, groups, **_):
     """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
-    need((scores >= 0).all(), "got a negative score; expected 0 or more with maxrl, which divides by a group's mean")
+    if (scores < 0).any():
+        raise RewardError("got a negative score; expected 0 or more with maxrl, which divides by a group's mean score")
     mean, _, _ = group_stats(scores, groups)
     return (scores - mean) / (mean + 1e-6)
 
@@ -770,7 +773,7 @@ def sapo_loss(logprobs, old_logprobs, advantages, config, **_):
     """-(4 / tau) sigmoid(tau (ratio - 1)) A, tau by the sign of A: SAPO (arXiv 2511.20347)."""
     import torch
 
-    tau = torch.where(advantages > 0, config.sapo_tau_pos, config.sapo_tau_neg)
+    tau = torch.where(advantages > 0, *map(advantages.new_tensor, (config.sapo_tau_pos, config.sapo_tau_neg)))
     gate = torch.sigmoid(tau * (likelihood_ratio(logprobs, old_logprobs) - 1)) * 4 / tau
     return -gate * advantages, logprobs.detach() * 0
 
@@ -787,7 +790,7 @@ def gmpo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
     bounded = d.clamp(-config.clip_eps_low, config.clip_eps_high)
     d_min = sign * torch.minimum(sign * d, sign * bounded)
     loss = -sequence_mean(advantages, mask) * sequence_mean(d_min, mask).exp()  # [B, 1]
-    return loss.expand_as(d), ((d_min != d) & mask.bool()).float()
+    return loss.expand_as(d), ((d_min != d) & (sign != 0) & mask.bool()).float()
 
 
 def dppo_loss(logprobs, old_logprobs, advantages, config, valid_up, valid_down):
@@ -1623,9 +1626,10 @@ def shaped_score(config: Config, sample: dict) -> float:
     return sample["score"] - length_penalty(config, sample)
 
 
-def all_equal(group: list[dict]) -> bool:
-    """Whether all completions of a group have one score, so that nothing is to be learnt from their comparison."""
-    return len({s["score"] for s in group}) == 1
+def all_equal(config: Config, group: list[dict]) -> bool:
+    """Whether a group's completions score alike (GDPO: by each reward), so that comparing them teaches nothing."""
+    each = config.advantage == "gdpo"
+    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in group}) == 1
 
 
 def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
@@ -1655,7 +1659,7 @@ def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, 
         drawn += samples
         for i in range(0, len(samples), size):
             group = samples[i : i + size]
-            (spare if config.dynamic_sampling and all_equal(group) else kept).append(group)
+            (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
         if len(kept) == prompts:
             break
     batch = [s | {"group": i} for i, group in enumerate((kept + spare)[:prompts]) for s in group]
@@ -1792,7 +1796,7 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
         if config.whiten_advantages:
             advantages = masked_whiten(advantages, response)
         return {"kl": kl, "rewards": rewards, "advantages": advantages, "returns": returns}
-    known = {"rewards": rewards, "mask": mask, "scores": rewards.sum(1)}
+    known = {"rewards": rewards, "mask": response if config.advantage == "opo" else mask, "scores": rewards.sum(1)}
     known["groups"] = torch.tensor([s["group"] for s in samples], device=response.device)
     if config.advantage == "remax":
         known["baselines"] = column([s["baseline"] for s in samples])
@@ -2004,10 +2008,11 @@ def apply_gradients(config: Config, optimizer, scaler):
     """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
     import torch
 
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            if p.grad is not None:
-                sum_over_processes(p.grad)
+    for p in (p for group in optimizer.param_groups for p in group["params"]):
+        if p.grad is None and world()[1] > 1:  # a process without rows of its own still takes part in the sum
+            p.grad = torch.zeros_like(p)
+        if p.grad is not None:
+            sum_over_processes(p.grad)
     scaler.unscale_(optimizer)
     clip = torch.nn.utils.clip_grad_norm_
     norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
@@ -2043,7 +2048,7 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
         metrics["value/explained_variance"] = spread
     if config.group_size > 1:
         groups = [samples[i : i + config.group_size] for i in range(0, len(samples), config.group_size)]
-        metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(group) for group in groups)
+        metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(config, group) for group in groups)
     if config.dynamic_sampling:
         metrics["rollout/samples"] = len(samples)
     if "ref_logprobs" in batch:
