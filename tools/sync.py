@@ -39,19 +39,18 @@ def definitions(source: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def body(source: str, name: str) -> str:
-    """Text of one definition."""
-    start, end = definitions(source)[name]
-    return "\n".join(source.split("\n")[start:end])
+def bodies(source: str) -> dict[str, str]:
+    """Text of every top-level function and class."""
+    lines = source.split("\n")
+    return {name: "\n".join(lines[start:end]) for name, (start, end) in definitions(source).items()}
 
 
 def differing(root: Path) -> dict[str, list[str]]:
     """Names with more than one body, and the files that hold each of them, relative to root."""
     copies: dict[str, dict[str, str]] = {}
     for path in standalone_scripts(root):
-        source = path.read_text(encoding="utf-8")
-        for name in definitions(source):
-            copies.setdefault(name, {})[str(path.relative_to(root))] = body(source, name)
+        for name, text in bodies(path.read_text(encoding="utf-8")).items():
+            copies.setdefault(name, {})[str(path.relative_to(root))] = text
     return {
         name: list(texts) for name, texts in copies.items() if name not in MAY_DIFFER and len(set(texts.values())) > 1
     }
@@ -63,10 +62,10 @@ def copy_to_others(root: Path, name: str, origin: Path) -> list[Path]:
     Raises:
         KeyError: origin defines no such function or class.
     """
-    text, changed = body(origin.read_text(encoding="utf-8"), name), []
+    text, changed = bodies(origin.read_text(encoding="utf-8"))[name], []
     for path in standalone_scripts(root):
         source = path.read_text(encoding="utf-8")
-        if path.resolve() == origin.resolve() or name not in definitions(source) or body(source, name) == text:
+        if path.resolve() == origin.resolve() or bodies(source).get(name, text) == text:
             continue
         lines = source.split("\n")
         start, end = definitions(source)[name]
