@@ -29,8 +29,12 @@ FILE_LINES, FUNCTION_LINES, NESTING = 700, 60, 4
 # (file, function or "" for the whole file): (code lines, reason)
 EXCEPTIONS = {
     ("scripts/ppo_train.py", ""): (
-        1440,
-        "a full trainer in one file that is copied whole: two rollout engines, LoRA, exact resume, several processes",
+        1850,
+        "a full trainer in one file that is copied whole: 20 algorithms, two rollout engines, LoRA, exact resume",
+    ),
+    ("scripts/create_reward_template.py", ""): (
+        1060,
+        "six rewards and two ports as the text that is written, 600 lines of it",
     ),
     ("scripts/sandbox.py", ""): (
         1510,

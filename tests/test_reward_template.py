@@ -1,0 +1,889 @@
+"""Generated rewards: each task and contract runs, passes ruff and its own test; scores by hand; ports; bad input."""
+
+import asyncio
+import http.server
+import itertools
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import types
+import warnings
+
+import pytest
+from conftest import ROOT, load_module, load_script, run_script, script_env
+
+LIBRARY = ROOT / "examples" / "reward_functions_library.py"
+TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
+CONTRACTS = ["trl", "verl", "both"]
+template = load_script("create_reward_template")
+numbers = itertools.count()
+
+
+def make(folder, *flags, name="my_reward.py", env=None) -> dict:
+    """Write a reward through the command line; returns what it says."""
+    done = run_script("create_reward_template", *flags, "--output", folder / name, env=env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def load(folder, name="my_reward.py"):
+    """A generated file as a module."""
+    return load_module(folder / name, f"script_generated_{next(numbers)}")
+
+
+def self_test(path) -> subprocess.CompletedProcess:
+    """Run a generated file's own test, as its docstring says."""
+    command = [sys.executable, path.name, "--test"]
+    return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=60, env=script_env())
+
+
+def by_trl(function, rows, texts, chat=False) -> list:
+    """Scores of completions by TRL's contract; a row holds columns, and `prompt`."""
+    columns = {name: [row.get(name) for row in rows] for row in rows for name in row if name != "prompt"}
+    completions = [[{"role": "assistant", "content": text}] if chat else text for text in texts]
+    prompts = [row.get("prompt") for row in rows]
+    extras = {"trainer_state": object(), "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+    result = function(prompts=prompts, completions=completions, completion_ids=[[1]] * len(rows), **columns, **extras)
+    return asyncio.run(result) if asyncio.iscoroutine(result) else result
+
+
+def by_verl(module, row, text, gold="answer", **extra) -> dict:
+    """What a generated compute_score says of a row in data_loader.py's layout, called as verl's naive manager calls."""
+    loader = load_script("data_loader")
+    made = loader.verl_row({"prompt": "?"} | {k: v for k, v in row.items() if k != "prompt"}, 0, "train")
+    info = made["extra_info"] | extra | {"num_turns": None, "rollout_reward_scores": {}}
+    info |= {"prompt": row["prompt"]} if "prompt" in row else {}
+    truth = made["reward_model"]["ground_truth"]
+    result = module.compute_score(data_source="data", solution_str=text, ground_truth=truth, extra_info=info)
+    return asyncio.run(result) if asyncio.iscoroutine(result) else result
+
+
+# ------------------------------------------------------------------------------------------------ every task
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """{(task, contract): the folder of its file}."""
+    made = {}
+    for task, contract in itertools.product(TASKS, CONTRACTS):
+        made[task, contract] = tmp_path_factory.mktemp(f"{task}_{contract}")
+        flags = ["--task", task, "--for", contract, "--output", str(made[task, contract] / "my_reward.py")]
+        assert template.main(flags) == 0
+    return made
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("task", TASKS)
+def test_file_is_complete_and_passes_its_own_test(files, task, contract):
+    path = files[task, contract] / "my_reward.py"
+    source = path.read_text(encoding="utf-8")
+    assert not re.search(r"TODO|FIXME|NotImplemented|^\s*(pass|\.\.\.)$|@[A-Z]+@", source, re.MULTILINE)
+    defined = set(re.findall(r"^(?:async )?def (\w+)", source, re.MULTILINE))
+    name = f"{task}_reward".replace("llm_", "")
+    assert (name in defined, "compute_score" in defined) == (contract != "verl", contract != "trl")
+    done = self_test(path)
+    assert done.returncode == 0 and re.search(r"^\d+ scores, 0 wrong$", done.stdout), done.stdout + done.stderr
+    scores = int(done.stdout.split()[0])
+    assert scores >= 5
+    config = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    ruff = subprocess.run([sys.executable, "-m", "ruff", "check", *config, path], capture_output=True, text=True)
+    assert ruff.returncode == 0, ruff.stdout
+    helper = {"math": "math_grader.py", "code": "sandbox.py"}.get(task)
+    assert {p.name for p in path.parent.iterdir()} - {"__pycache__"} == {"my_reward.py", helper} - {None}
+
+
+MUTATIONS = {  # a fault in the core, which the file's own test must see
+    "math": ("default=None)", "default=1.0)"),
+    "code": ("float(verdict.all_passed)", "1.0"),
+    "qa": ('float(normal(final_answer(text)) in golds)', "float(any(gold in normal(text) for gold in golds))"),
+    "format": ("text.count(mark) != 1", "False"),
+    "llm_judge": ("float(found[1])) / 10", "float(found[1]))"),
+    "custom": ("0.1, lambda", "0.3, lambda"),
+}
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("task", TASKS)
+def test_own_test_sees_a_fault(files, task, contract, tmp_path):
+    shutil.copytree(files[task, contract], tmp_path / "copy")
+    path = tmp_path / "copy" / "my_reward.py"
+    old, new = MUTATIONS[task]
+    source = path.read_text()
+    assert source.count(old) == 1
+    path.write_text(source.replace(old, new))
+    done = self_test(path)
+    assert done.returncode == 1 and "WRONG by" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("contract", ["trl", "verl"])
+def test_own_test_sees_a_fault_of_an_adapter(files, contract, tmp_path):
+    shutil.copytree(files["qa", contract], tmp_path / "copy")
+    path = tmp_path / "copy" / "my_reward.py"
+    old, new = {"trl": ("return [score(", "return [0.5 + score("), "verl": ('row[field] = ', 'row["x"] = ')}[contract]
+    path.write_text(path.read_text().replace(old, new))
+    assert self_test(path).returncode == 1
+
+
+def test_without_flags_a_file_says_what_it_is(files):
+    path = files["qa", "both"] / "my_reward.py"
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert done.returncode == 1 and "python my_reward.py --test" in done.stderr and done.stdout == ""
+
+
+# ------------------------------------------------------------------------------------------------ scores by hand
+
+BLOCK = "```python\n{}\n```"
+BY_HAND = [
+    ("math", r"so \boxed{12}", {"answer": "12"}, 1.0),
+    ("math", "#### 1,200", {"answer": 1200}, 1.0),
+    ("math", "the last number is 12", {"answer": "12"}, 0.0),
+    ("math", r"<think>\boxed{12}</think> I forgot", {"answer": "12"}, 0.0),
+    ("math", r"\boxed{6*2}", {"answer": "12", "prompt": [{"role": "user", "content": "6*2="}]}, 0.0),
+    ("math", r"\boxed{12}", {"answer": None}, None),
+    ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 1.0),
+    ("code", BLOCK.format("def f(x):\n    return 2"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 0.0),
+    ("code", "def f(x):\n    return x + 1", {"tests": "assert f(1) == 2"}, 1.0),
+    ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": '[[[1], 2]]', "entry_point": "f"}, 1.0),
+    ("code", BLOCK.format("def f(x):\n    return x"), {"tests": "assert f(2) == TWO", "setup": "TWO = 2"}, 1.0),
+    ("code", BLOCK.format("x = 1") + BLOCK.format("\ndef f():\n    return 5"), {"tests": ["assert f() == 5"]}, 0.0),
+    ("code", f"{BLOCK.format('x')}\n{BLOCK.format('def f(): return 5')}", {"tests": ["assert f() == 5"]}, 1.0),
+    ("code", "```python\ndef f(x):\n    return 5", {"tests": ["assert f(1) == 5"]}, 0.0),
+    ("code", BLOCK.format("while True: pass"), {"tests": []}, None),
+    ("qa", "The answer is: Paris.", {"answer": "Paris"}, 1.0),
+    ("qa", "Answer: the  Nile\nIt is long.", {"answer": "NILE"}, 1.0),
+    ("qa", "<answer> LON </answer>", {"answer": ["London", "LON"]}, 1.0),
+    ("qa", "Paris or Rome", {"answer": "Paris"}, 0.0),
+    ("qa", "7", {"answer": 7}, 1.0),
+    ("qa", "-5", {"answer": "5"}, 0.0),
+    ("qa", "C++", {"answer": "C"}, 0.0),
+    ("qa", "The A.", {"answer": "a"}, 0.0),
+    ("qa", '**"Jean-Luc"**', {"answer": "jean luc"}, 1.0),
+    ("qa", "x", {"answer": " "}, None),
+    ("qa", "x", {"answer": []}, None),
+    ("format", "<think>a</think><answer>b</answer>", {}, 1.0),
+    ("format", "<think>a</think><answer>b", {}, 0.375),
+    ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
+    ("format", "<answer>b</answer><think>a</think>", {}, 0.25),  # <think> and </think> come in order, then no <answer>
+    ("custom", "blue", {"answer": "Blue"}, 1.0),
+    ("custom", "red", {"answer": "Blue"}, 0.0),
+    ("custom", "<answer>blue</answer>" + " x" * 400, {"answer": "Blue"}, 1 / 1.1),
+    ("custom", "blue", {"answer": None}, None),
+]
+
+
+@pytest.mark.parametrize(("task", "text", "row", "expected"), BY_HAND)
+def test_score_by_hand_by_both_contracts(files, task, text, row, expected):
+    module = load(files[task, "both"])
+    reward = getattr(module, f"{task}_reward")
+    for chat in (False, True):
+        (got,) = by_trl(reward, [row], [text], chat)
+        assert got is None if expected is None else got == pytest.approx(expected, abs=1e-12)
+    got = by_verl(load(files[task, "verl"]), row, text)
+    assert got == {"score": pytest.approx(expected or 0.0, abs=1e-12), "applies": float(expected is not None)}
+    assert all(type(value) is float for value in got.values())  # verl puts them into an array of numbers
+
+
+def test_math_and_code_pay_what_the_library_pays(files):
+    library = load_module(LIBRARY, "script_reward_library_2")
+    texts = [r"\boxed{105}", "#### 105", "105", "34+71", "<answer>105</answer>", "104 or 105", r"\boxed{34+71}", ""]
+    rows = [{"prompt": "34+71=", "answer": "105"}] * len(texts)
+    assert by_trl(load(files["math", "trl"]).math_reward, rows, texts) == by_trl(library.math_equivalence, rows, texts)
+    tests = ["assert f(1) == 1", "assert f(2) == 4"]
+    texts = [BLOCK.format(f"def f(x):\n    return {body}") for body in ("x * x", "x", "1 / 0", "x ** 2")]
+    rows = [{"tests": tests}] * len(texts)
+    module = load(files["code", "trl"])
+    assert by_trl(module.code_reward, rows, texts) == by_trl(library.code_execution, rows, texts) == [1, 0, 0, 1]
+    module.PAY = "fraction"
+    assert by_trl(module.code_reward, rows, texts) == [1, 0.5, 0, 1]
+
+
+def test_unusable_tests_do_not_apply_and_warn(files):
+    module = load(files["code", "trl"])
+    with pytest.warns(UserWarning, match="cannot be used"):
+        assert module.score("x = 1", {"tests": "assert ("}) is None
+
+
+def test_hostile_text_scores_in_time_and_never_raises(files):
+    texts = ["(" * 40_000, "answer is " * 20_000, "<answer>" * 20_000, "<think>" * 20_000]
+    texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
+    for task in ("math", "code", "qa", "format", "custom"):
+        module, row = load(files[task, "both"]), DATA[task]
+        started = time.perf_counter()
+        scores = by_trl(getattr(module, f"{task}_reward"), [row] * len(texts), texts)
+        assert all(0 <= value <= 0.5 for value in scores) and time.perf_counter() - started < 10
+        assert [by_verl(module, row, text)["score"] for text in texts[-3:]] == scores[-3:]
+
+
+def test_empty_batch_and_wrong_lengths(files):
+    module = load(files["qa", "trl"])
+    assert module.qa_reward([], [], answer=[]) == [] and module.qa_reward(None, ["a"], answer=["a"]) == [1.0]
+    with pytest.raises(ValueError, match="argument"):  # of zip
+        module.qa_reward(["?"] * 2, ["a", "b"], answer=["a"])
+    with pytest.raises(TypeError, match="answer"):
+        module.qa_reward(["?"], ["a"])
+
+
+def test_rows_of_verl_from_other_tools(files):
+    import numpy
+
+    module = load(files["qa", "verl"])
+    score = module.compute_score
+    assert score("nq", "Paris", "Paris")["score"] == 1.0  # plain ground_truth, no extra_info
+    assert score("nq", "Paris", numpy.array(["Paris", "paris"]), None)["score"] == 1.0  # from pandas
+    extra = {"answer": "a long solution", "index": 3, "reward_router_address": "x"}
+    assert score("gsm8k", "7", "7", extra, reward_router_address="x")["score"] == 1.0  # ground_truth wins
+    extra = {"ground_truth_field": "none", "json_columns": numpy.array(["answer"]), "answer": '["x", "y"]'}
+    assert score("data", "y", "", extra)["score"] == 1.0
+    module = load(files["math", "verl"])
+    messages = [{"role": "user", "content": "2^10 ="}]
+    extras = [{"raw_prompt": numpy.array(messages)}, {"prompt": "2^10 ="}, {}]  # copying the task pays nothing
+    assert [module.compute_score("d", r"\boxed{2^10}", "1024", e)["score"] for e in extras] == [0.0, 0.0, 1.0]
+    assert module.verl_row("12", extras[0] | {"column:index": 4})["index"] == 4
+
+
+# ------------------------------------------------------------------------------------------------ trainers, preflight
+
+DATA = {
+    "math": {"prompt": "34+71=", "answer": "105"},
+    "code": {"prompt": "Square x.", "tests": ["assert f(3) == 9"], "solution": "def f(x):\n    return x * x"},
+    "qa": {"prompt": "Capital of France?", "answer": "Paris"},
+    "format": {"prompt": "34+71=", "answer": "105"},
+    "llm_judge": {"prompt": "34+71=", "answer": "105"},
+    "custom": {"prompt": "34+71=", "answer": "105"},
+}
+FULL_MARKS = {
+    **{"math": r"\boxed{105}", "code": BLOCK.format("def f(x):\n    return x * x"), "qa": "Paris", "custom": "105"},
+    **{"format": "<think>x</think><answer>105</answer>", "llm_judge": "105"},
+}
+
+
+class Judge(http.server.BaseHTTPRequestHandler):
+    """Grades 10 where the fenced text is the reference answer, else 0, after the statuses of a script."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        message = body["messages"][0]["content"]
+        self.server.seen.append((self.path, self.headers["Authorization"], body["model"], message))
+        status = self.server.script.pop(0) if self.server.script else 200
+        text = message.split("\n" + message.splitlines()[-1] + "\n", 1)[-1].rpartition("\n")[0]
+        gold = re.search(r"(?s)Reference answer:\n(.*?)\n\nThe answer to grade", message)
+        reply = self.server.reply or f'So {{"score": {10 if gold and text == gold[1] else 0}}}'
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps({"choices": [{"message": {"content": reply}}]}).encode())
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    """A stand-in endpoint; the environment names it."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+    server.daemon_threads, server.seen, server.script, server.reply = True, [], [], None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    server.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.setenv("JUDGE_MODEL", "grader")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_trl_trainer_scores_with_it(files, task, judge):
+    """GRPOTrainer's own method that calls rewards, on a stand-in for the trainer."""
+    import torch
+    from trl import GRPOTrainer
+
+    module = load(files[task, "trl"])
+    function = getattr(module, f"{task}_reward".replace("llm_", ""))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    trainer = types.SimpleNamespace(
+        accelerator=types.SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
+        state=types.SimpleNamespace(global_step=1),
+        args=types.SimpleNamespace(report_to=[]),
+        **{"reward_funcs": [function], "reward_processing_classes": [None], "reward_func_names": [task]},
+        **{"environments": None, "async_loop": loop},
+        **{"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None},
+    )
+    rows = [DATA[task] | {"prompt": [{"role": "user", "content": DATA[task]["prompt"]}]}] * 2
+    completions = [[{"role": "assistant", "content": text}] for text in (FULL_MARKS[task], "nothing of the kind")]
+    prompts = [row["prompt"] for row in rows]
+    scores = GRPOTrainer._calculate_rewards(trainer, rows, prompts, completions, [[1], [2]])
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    assert scores.tolist() == [[1.0], [0.0]]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_our_trainers_score_with_it(files, task, judge, ppo):
+    name = f"{task}_reward".replace("llm_", "")
+    reward = ppo.Reward([f"{files[task, 'both'] / 'my_reward.py'}:{name}*0.5"])
+    prompt = [{"role": "user", "content": DATA[task]["prompt"]}]
+    columns = {name: value for name, value in DATA[task].items() if name != "prompt"}
+    rows = [{"prompt": prompt, "columns": columns}] * 2
+    reward.check_columns(rows[0])
+    scores, parts = reward(rows, [FULL_MARKS[task], "nothing of the kind"], [[1], [2]])
+    assert scores == [0.5, 0.0] and parts == {name: [1.0, 0.0]}
+    if task not in ("format", "llm_judge"):
+        with pytest.raises(ppo.UserError, match="expected that column too"):
+            reward.check_columns({"prompt": prompt, "columns": {}})
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_preflight_finds_it_ready(files, task, judge, tmp_path):
+    arithmetic = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in ((34, 71), (5, 6), (19, 80), (7, 44))]
+    double = {"prompt": "Double x.", "tests": ["assert g(3) == 6"], "solution": "def g(x):\n    return 2 * x"}
+    rows = [DATA["code"], double] if task == "code" else arithmetic
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    name = f"{task}_reward".replace("llm_", "")
+    flags = ["--reward", f"{files[task, 'both'] / 'my_reward.py'}:{name}" + "*0.1" * (task == "format")]
+    if task == "format":  # which pays for form alone, so beside a check of content
+        flags += ["--reward", f"{files['math', 'both'] / 'my_reward.py'}:math_reward"]
+    done = run_script("reward_preflight", *flags, "--data", tmp_path / "rows.jsonl", "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["ready"], done.stdout[-3000:] + done.stderr
+    assert not [f for f in report["findings"] if f["severity"] == "fail"]
+
+
+# ------------------------------------------------------------------------------------------------ judge
+
+
+@pytest.fixture
+def judging(files, judge):
+    """The generated judge as a module, which waits only briefly between tries."""
+    module = load(files["llm_judge", "both"])
+    module.BACKOFF_S = 0.01
+    return module
+
+
+def test_judge_asks_with_task_reference_and_fence(judging, judge):
+    row = {"prompt": [{"role": "user", "content": "34+71="}], "answer": "105"}
+    assert by_trl(judging.judge_reward, [row, row], ["105", "104"]) == [1.0, 0.0]
+    assert by_verl(judging, row, "105") == {"score": 1.0, "applies": 1.0}
+    path, key, model, message = judge.seen[-1]
+    assert (path, key, model) == ("/v1/chat/completions", "Bearer secret-key", "grader")
+    assert "34+71=" in message and "Reference answer:\n105" in message
+    fence = message.splitlines()[-1]
+    assert message.count(fence) == 3 and fence not in judging.message_of("106", row)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ('{"score": 7}', 0.7),
+        ('I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```', 0.85),
+        ('{"score": 70}', 1.0),
+        ('{"score": 3} or so', None),
+        ('{"score": -1}', None),
+        ("seven", None),
+    ],
+)
+def test_judge_reads_only_what_ends_the_reply(judging, judge, reply, expected):
+    judge.reply = reply
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if expected is None else "error")
+        row = {"prompt": "?", "answer": "1"}
+        assert by_trl(judging.judge_reward, [row], ["x"]) == [expected]
+        assert by_verl(judging, row, "x") == {"score": expected or 0.0, "applies": float(expected is not None)}
+
+
+def test_judge_retries_what_can_pass_and_nothing_else(judging, judge):
+    judge.script = [503, 429]
+    assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [1.0] and len(judge.seen) == 3
+    judge.script = [401]
+    with pytest.warns(UserWarning, match="no score from grader"):
+        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
+    assert len(judge.seen) == 4
+    judge.script = [500] * 9
+    with pytest.warns(UserWarning, match="HTTPError 500"):
+        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
+    assert len(judge.seen) == 4 + 5
+
+
+def test_judge_without_a_server_gives_no_score(judging):
+    judging.BASE_URL, judging.RETRIES = "http://127.0.0.1:9/v1", 1
+    with pytest.warns(UserWarning, match="no score"):
+        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
+
+
+def test_judge_without_the_task_is_warned_of(judging):
+    with pytest.warns(UserWarning, match="sees only the answer"):
+        assert by_verl(judging, {"answer": "105"}, "105")["score"] == 1.0
+
+
+def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging, judge):
+    judging.ask = lambda message: time.sleep(0.2) or 0.5
+    started = time.perf_counter()
+    assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
+    assert time.perf_counter() - started < 1.5  # 3 s one after the other
+
+
+def test_judge_settings_are_written_down(tmp_path, monkeypatch):
+    for name in ("OPENAI_BASE_URL", "JUDGE_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    flags = ["--base_url", "https://judge.example/v1", "--judge-model", "big", "--rubric", 'Say "kind" or \'not\'.']
+    make(tmp_path, "--task", "llm_judge", *flags)
+    module = load(tmp_path)
+    assert (module.BASE_URL, module.MODEL) == ("https://judge.example/v1", "big")
+    assert module.message_of("x", {}).startswith('Say "kind" or \'not\'.\n')
+    assert self_test(tmp_path / "my_reward.py").returncode == 0
+
+
+# ------------------------------------------------------------------------------------------------ rubrics, options
+
+RULES = [  # rule, row, text that holds, text that does not
+    ("equals:city", {"city": "New  York"}, "<answer>new york</answer>", "York"),
+    ("contains:city", {"city": "York"}, "I am in york.", "I am in Yorkshire."),
+    ("number:n", {"n": "1,200"}, "The answer is 1200.0", "1201"),
+    ("number:n", {"n": 0.1}, "0.1000000001", "0.11"),
+    (r"matches:\bfoo\d{2}\b", {}, "a foo12 b", "foo123"),
+    (r"lacks:(?i)as an ai", {}, "Yes.", "As an AI, I"),
+    ("words:2-3", {}, "a b c", "a b c d"),
+    ("words:2-3", {}, "a b", "a"),
+    ("json", {}, '```json\n{"b": 1}\n```', "[1]"),
+    ("json:name,age", {}, '{"name": "x", "age": 3}', '{"name": "x"}'),
+]
+
+
+@pytest.mark.parametrize(("rule", "row", "good", "bad"), RULES)
+def test_rule(tmp_path, rule, row, good, bad):
+    flags = ["--example", '{"completion": "a foo12 b"}'] if "foo" in rule else []
+    flags += ["--example", '{"completion": "As an AI"}'] if "lacks" in rule else []
+    make(tmp_path, "--task", "custom", "--rule", rule, *flags)
+    assert self_test(tmp_path / "my_reward.py").returncode == 0
+    module = load(tmp_path)
+    assert by_trl(module.custom_reward, [row] * 2, [good, bad]) == [1.0, 0.0]
+    assert [by_verl(module, {"answer": "x"} | row, text)["score"] for text in (good, bad)] == [1.0, 0.0]
+    if row:
+        nothing = dict.fromkeys(row)
+        assert by_trl(module.custom_reward, [nothing], [good]) == [None]
+
+
+def test_rubric_weights_gate_and_mean(tmp_path):
+    rules = ["--rule", "equals:answer*3", "--rule", "words:1-2*0.5", "--rule", "contains:word*0.5"]
+    row = {"answer": "a b", "word": "b"}
+    for combine, expected in {"gated": [1, 0.0, 0.0], "mean": [1, 0.25, 0.125]}.items():
+        make(tmp_path, "--task", "custom", *rules, "--combine", combine, name=f"{combine}.py")
+        assert self_test(tmp_path / f"{combine}.py").returncode == 0
+        module = load(tmp_path, f"{combine}.py")
+        assert by_trl(module.custom_reward, [row] * 3, ["a b", "x b", "x c"]) == expected
+        # a check that does not apply counts in neither sum: (3 + 0.5) / 3.5
+        assert by_trl(module.custom_reward, [{"answer": "a b", "word": None}], ["a b"]) == [1.0]
+        assert by_trl(module.custom_reward, [row], ["<answer>a b</answer> at last"]) == [3.5 / 4]
+
+
+def test_default_rubric_is_that_of_the_help(tmp_path):
+    make(tmp_path, "--task", "custom", "--for", "trl")
+    assert [rule[:2] for rule in load(tmp_path).RUBRIC] == [("equals:answer", 1.0), ("words:1-400", 0.1)]
+
+
+def test_examples_become_cases(tmp_path):
+    right = '{"completion": "Bern", "answer": "Bern", "score": 1}'
+    wrong = '{"completion": "Bern", "answer": "Zürich", "score": 1}'
+    make(tmp_path, "--task", "qa", "--example", right)
+    assert self_test(tmp_path / "my_reward.py").returncode == 0
+    make(tmp_path, "--task", "qa", "--example", right, "--example", wrong, "--force")
+    done = self_test(tmp_path / "my_reward.py")
+    assert done.returncode == 1 and "Zürich" in done.stdout and done.stdout.count("WRONG") == 3
+
+
+def test_columns_tags_and_names_are_as_asked(tmp_path):
+    make(tmp_path, "--task", "qa", "--gold-column", "label", "--name", "right", name="qa.py")
+    module = load(tmp_path, "qa.py")
+    assert module.right(["?"], ["x"], label=["x"]) == [1.0] and module.compute_score("d", "x", "x")["score"] == 1.0
+    make(tmp_path, "--task", "code", "--gold_column", "checks", name="code.py")
+    assert by_trl(load(tmp_path, "code.py").code_reward, [{"checks": "assert f() == 1"}], ["def f(): return 1"]) == [1]
+    make(tmp_path, "--task", "format", "--tags", "plan", "code", "answer", name="format.py")
+    whole = "<plan>a</plan><code>b</code><answer>c</answer>"
+    scores = by_trl(load(tmp_path, "format.py").format_reward, [{}] * 2, [whole, "<plan>a</plan>"])
+    assert scores == [1.0, pytest.approx(0.5 * 2 / 6)]
+    for name in ("qa.py", "code.py", "format.py"):
+        assert self_test(tmp_path / name).returncode == 0
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def test_nothing_is_overwritten_without_force(tmp_path):
+    path = tmp_path / "my_reward.py"
+    path.write_text("mine")
+    done = run_script("create_reward_template", "--task", "math", "--output", path)
+    assert done.returncode == 2 and "which exists" in done.stderr and "--force" in done.stderr
+    assert path.read_text() == "mine" and list(tmp_path.iterdir()) == [path] and done.stdout == ""
+    make(tmp_path, "--task", "math", "--force")
+    assert path.read_text() != "mine"
+
+
+def test_helper_is_copied_once_and_never_replaced(tmp_path):
+    report = make(tmp_path, "--task", "math")
+    helper = tmp_path / "math_grader.py"
+    assert report["copied"] and report["helper"] == str(helper)
+    assert helper.read_bytes() == (ROOT / "scripts" / "math_grader.py").read_bytes()
+    helper.write_text("def math_score(text, gold, prompt=''):\n    return 0.25\n")
+    done = run_script("create_reward_template", "--task", "math", "--output", tmp_path / "my_reward.py", "--force")
+    assert done.returncode == 0 and "is kept; it differs" in done.stderr and not json.loads(done.stdout)["copied"]
+    assert load(tmp_path).score("1", {"answer": "1"}) == 0.25
+
+
+def test_helper_is_found_in_the_bundles_folders(tmp_path):
+    for folder in ("examples", "scripts"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ROOT / "scripts" / "sandbox.py", tmp_path / "scripts")
+    report = make(tmp_path / "examples", "--task", "code")
+    assert report["helper"] == str(tmp_path / "scripts" / "sandbox.py") and not report["copied"]
+    assert [path.name for path in (tmp_path / "examples").iterdir()] == ["my_reward.py"]
+    assert self_test(tmp_path / "examples" / "my_reward.py").returncode == 0
+
+
+def test_missing_helper_is_said_at_import(tmp_path):
+    make(tmp_path, "--task", "math")
+    (tmp_path / "math_grader.py").unlink()
+    with pytest.raises(FileNotFoundError, match=r"got no math_grader.py in .*; expected it beside my_reward.py; try"):
+        load(tmp_path)
+
+
+def test_print_writes_nothing(tmp_path):
+    done = run_script("create_reward_template", "--task", "math", "--print", cwd=tmp_path)
+    assert done.returncode == 0 and list(tmp_path.iterdir()) == [] and "math_grader.py beside it" in done.stderr
+    make(tmp_path, "--task", "math")
+    assert done.stdout == (tmp_path / "my_reward.py").read_text()
+
+
+def test_report_names_what_trainers_are_given(tmp_path):
+    report = make(tmp_path, "--task", "qa")
+    path = tmp_path / "my_reward.py"
+    assert report["trl"] == f"{path}:qa_reward" and report["wrote"] == str(path)
+    assert report["verl"] == [f"reward.custom_reward_function.{k}" for k in (f"path={path}", "name=compute_score")]
+    assert "trl" not in make(tmp_path, "--task", "qa", "--for", "verl", name="b.py")
+    assert "verl" not in make(tmp_path, "--task", "qa", "--for", "trl", name="c.py")
+
+
+# ------------------------------------------------------------------------------------------------ ports
+
+MINE = '''
+import asyncio
+
+
+def correct(prompts, completions, answer, **kwargs):
+    return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
+
+
+def plain_text(completions, answer):
+    return [len(c) / len(a) for a, c in zip(answer, completions)]
+
+
+async def slow(prompts, completions, answer, log_metric, trainer_state, **kwargs):
+    await asyncio.sleep(0.001)
+    log_metric("seen", 1.0)
+    return [None if a == "none" else float(a in c[0]["content"]) for a, c in zip(answer, completions)]
+
+
+def columns(prompts, completions, level, topic=None, **kwargs):
+    return [n + len(t or "") + len(p or "") for p, n, t in zip(prompts, level, topic or [None] * len(level))]
+
+
+def raises(prompts, completions, answer, **kwargs):
+    return [1 / len(c[0]["content"]) for c in completions]
+
+
+def nan(prompts, completions, answer, **kwargs):
+    return [float("nan")] * len(completions)
+
+
+def needs_ids(prompts, completions, completion_ids, **kwargs):
+    return [float(len(ids)) for ids in completion_ids]
+
+
+class Length:
+    __name__ = "length"
+    weights = (1.0, 2.0)  # of its own, as a combination has them
+
+    async def __call__(self, prompts, completions, **kwargs):
+        return [float(len(c[0]["content"])) for c in completions]
+
+
+class Preset(list):
+    weights = [1.0, 0.5]
+
+
+length = Length()
+both = Preset([correct, slow])
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.25):
+    right = float(ground_truth in solution_str) + len((extra_info or {}).get("topic") or "")
+    return {"score": right + bonus * (data_source == "gsm8k"), "acc": right}
+
+
+async def async_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    return float(ground_truth in solution_str)
+
+
+def tuple_score(solution_str, ground_truth):
+    return float(solution_str == ground_truth), "note"
+
+
+def no_default(data_source, solution_str, ground_truth, extra_info, bonus):
+    return bonus
+
+
+def neither(text, gold):
+    return 0.0
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A folder with rewards to port."""
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def port(mine, name, *flags):
+    """The module of a port; its own test is run."""
+    make(mine, "--from", f"{mine / 'mine.py'}:{name}", *flags, name="port.py")
+    done = self_test(mine / "port.py")
+    assert done.returncode == 0 and "0 wrong" in done.stdout, done.stdout + done.stderr
+    ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--config", ROOT / "pyproject.toml", mine / "port.py"]
+    assert subprocess.run(ruff, capture_output=True).returncode == 0
+    return load(mine, "port.py")
+
+
+def test_port_to_verl_gives_the_same_score(mine):
+    module = port(mine, "correct*0.5")
+    assert by_verl(module, {"answer": "7"}, "it is 7") == {"score": 0.5, "applies": 1.0, "raised": 0.0}
+    assert by_verl(module, {"answer": "7"}, "it is 8") == {"score": 0.0, "applies": 1.0, "raised": 0.0}
+    assert module.compute_score("d", "7", "7")["score"] == 0.5
+
+
+def test_port_to_verl_of_a_reward_that_reads_text(mine):
+    module = port(mine, "plain_text", "--completions", "text", "--for", "verl")
+    assert by_verl(module, {"answer": "ab"}, "abcdef")["score"] == 3.0
+
+
+def test_port_to_verl_of_async_rewards(mine):
+    module = port(mine, "slow")
+    assert asyncio.iscoroutinefunction(module.compute_score)
+    assert [by_verl(module, {"answer": a}, "x") for a in ("x", "y", "none")] == [
+        {"score": 1.0, "applies": 1.0, "raised": 0.0},
+        {"score": 0.0, "applies": 1.0, "raised": 0.0},
+        {"score": 0.0, "applies": 0.0, "raised": 0.0},
+    ]
+    module = port(mine, "length", "--force")
+    assert asyncio.iscoroutinefunction(module.compute_score) and by_verl(module, {"answer": "a"}, "abc")["score"] == 3.0
+
+
+def test_port_to_verl_of_a_preset(mine):
+    module = port(mine, "both*2")
+    got = by_verl(module, {"answer": "x"}, "x")
+    assert got == {"score": 3.0, "applies": 1.0, "raised": 0.0, "reward/correct": 1.0, "reward/slow": 1.0}
+    got = by_verl(module, {"answer": "none"}, "none")  # the second does not apply
+    assert got == {"score": 2.0, "applies": 1.0, "raised": 0.0, "reward/correct": 1.0, "reward/slow": 0.0}
+
+
+def test_port_to_verl_reads_columns_and_prompt_from_extra_info(mine):
+    example = ["--example", '{"completion": "x", "level": 3, "topic": "sum", "score": 6}']
+    module = port(mine, "columns", *example)
+    assert module.GOLD == "level"
+    assert module.compute_score("d", "x", 3, {"topic": "sum", "prompt": "1234"})["score"] == 10.0
+    assert by_verl(module, {"level": 3, "topic": "sum"}, "x")["score"] == 6.0
+    module = port(mine, "columns", *example, "--gold_column", "topic", "--force")
+    assert module.compute_score("d", "x", "sum", {"level": 4})["score"] == 7.0
+    with pytest.raises(TypeError, match="expected level too; try extra_info or GOLD"):
+        module.compute_score("d", "x", "sum", {})
+
+
+def test_port_to_verl_keeps_a_row_whose_reward_raises(mine):
+    make(mine, "--from", f"{mine / 'mine.py'}:raises", name="port.py")
+    module = load(mine, "port.py")
+    with pytest.warns(UserWarning, match="raises raised ZeroDivisionError"):
+        assert by_verl(module, {"answer": "a"}, "") == {"score": 0.0, "applies": 0.0, "raised": 1.0}
+    assert by_verl(module, {"answer": "a"}, "ab") == {"score": 0.5, "applies": 1.0, "raised": 0.0}
+    done = self_test(mine / "port.py")  # a case is the empty text
+    assert done.returncode == 1 and "the original raises ZeroDivisionError" in done.stdout
+    make(mine, "--from", f"{mine / 'mine.py'}:nan", "--force", name="port.py")
+    module = load(mine, "port.py")
+    with pytest.warns(UserWarning, match="got the score nan"):
+        assert by_verl(module, {"answer": "a"}, "a")["raised"] == 1.0
+
+
+def test_ports_own_test_sees_a_fault(mine):
+    port(mine, "correct")
+    path = mine / "port.py"
+    source = path.read_text()
+    path.write_text(source.replace("row[field] = ", 'row["x"] = '))
+    assert self_test(path).returncode == 1
+    path.write_text(source.replace('"content": text', '"content": ""'))
+    assert "note: every case scores 0.0" in self_test(path).stdout
+    example = '{"completion": "a 7", "answer": "7", "score": 1}'
+    make(mine, "--from", f"{mine / 'mine.py'}:correct*2", "--example", example, "--force", name="port.py")
+    assert self_test(path).returncode == 1  # 2, where 1 was said
+
+
+def test_port_to_trl_gives_the_same_score(mine):
+    module = port(mine, "compute_score", "--data_source", "gsm8k")
+    rows = [{"answer": "7", "topic": "ab"}, {"answer": 7}, {"answer": "9", "source": "other", "topic": ""}]
+    assert by_trl(module.verl_reward, rows, ["7", "7", "9"]) == [3.25, 1.25, 1.0]
+    assert by_trl(module.verl_reward, rows, ["7", "7", "9"], chat=True) == [3.25, 1.25, 1.0]
+    module = port(mine, "compute_score", "--name", "right", "--force")
+    assert module.right([None], ["7"], answer=["7"]) == [1.0]
+    module = port(mine, "tuple_score", "--force")
+    assert module.tuple_score(["?"] * 2, ["7", "8"], answer=["7", "7"]) == [1.0, 0.0]
+
+
+def test_port_to_trl_of_an_async_compute_score(mine):
+    module = port(mine, "async_score")
+    assert asyncio.iscoroutinefunction(module.async_score)
+    assert by_trl(module.async_score, [{"answer": "7"}] * 2, ["7", "8"]) == [1.0, 0.0]
+
+
+def test_port_to_trl_reads_rows_of_verl(mine):
+    example = '{"completion": "9", "reward_model": {"ground_truth": "9"}, "data_source": "x", "score": 1}'
+    module = port(mine, "compute_score", "--gold_column", "reward_model", "--example", example)
+    row = {"reward_model": {"ground_truth": "7"}, "extra_info": {"topic": "abc"}, "data_source": "gsm8k"}
+    assert by_trl(module.verl_reward, [row], ["7"]) == [4.25]
+
+
+@pytest.mark.parametrize("name", ["math_reward", "compute_score"])
+def test_port_there_and_back_again(mine, name):
+    """A generated file is ported to the other contract; its scores stay."""
+    make(mine, "--task", "math", name="source.py")
+    make(mine, "--from", f"{mine / 'source.py'}:{name}", name="port.py")
+    assert self_test(mine / "port.py").returncode == 0
+    module = load(mine, "port.py")
+    rows, texts = [{"answer": "0.5"}] * 3, [r"\boxed{\frac12}", r"\boxed{1}", ""]
+    if name == "compute_score":
+        assert by_trl(module.verl_reward, rows, texts) == [1.0, 0.0, 0.0]
+    else:
+        assert [by_verl(module, row, text)["score"] for row, text in zip(rows, texts, strict=True)] == [1.0, 0.0, 0.0]
+
+
+def test_port_of_the_librarys_preset_scores_as_our_trainers(tmp_path, ppo):
+    make(tmp_path, "--from", f"{LIBRARY}:QA_REWARDS", name="port.py")
+    assert self_test(tmp_path / "port.py").returncode == 0
+    module, texts = load(tmp_path, "port.py"), ["Paris", "in Paris", "London", "", "<answer>Paris</answer>"]
+    reward = ppo.Reward([f"{LIBRARY}:QA_REWARDS"])
+    rows = [{"prompt": [{"role": "user", "content": "?"}], "columns": {"answer": "Paris"}}] * len(texts)
+    scores, _ = reward(rows, texts, [[1]] * len(texts))
+    assert [by_verl(module, {"answer": "Paris"}, text)["score"] for text in texts] == pytest.approx(scores, abs=1e-12)
+
+
+def test_port_says_what_verl_does_not_give(mine):
+    command = ["--from", f"{LIBRARY}:soft_overlong_punishment", "--output", mine / "port.py"]
+    done = run_script("create_reward_template", *command)
+    assert done.returncode == 0 and "completion_ids is not given in verl" in done.stderr
+
+
+def test_port_without_its_original_is_said_at_import(mine):
+    port(mine, "correct")
+    (mine / "mine.py").unlink()
+    done = self_test(mine / "port.py")
+    assert done.returncode == 1 and "mine.py; expected the file that is ported here; try copying" in done.stderr
+
+
+def test_port_and_original_move_together(mine, tmp_path_factory):
+    (mine / "rewards").mkdir()
+    shutil.move(mine / "mine.py", mine / "rewards" / "mine.py")
+    make(mine, "--from", f"{mine / 'rewards' / 'mine.py'}:correct", name="port.py")
+    there = tmp_path_factory.mktemp("there") / "copy"
+    shutil.move(mine / "rewards", there / "rewards")
+    shutil.move(mine / "port.py", there / "port.py")
+    assert str(mine) not in (there / "port.py").read_text() and self_test(there / "port.py").returncode == 0
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+BAD = [  # flags, what the message holds
+    ([], "expected one of them"),
+    (["--task", "math", "--from", "mine.py:correct"], "expected one of them"),
+    (["--task", "math"], "expected --output FILE.py or --print"),
+    (["--task", "math", "--print", "--output", "x.py"], "expected one of them"),
+    (["--task", "math", "--print", "--force"], "expected --force with --output"),
+    (["--task", "maths", "--print"], "invalid choice"),
+    (["--task", "math", "--rules", "x", "--print"], "try --rule"),
+    (["--task", "math", "--output", "x.txt"], "expected a name in .py"),
+    (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
+    (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
+    (["--task", "math", "--rule", "words:1-2", "--print"], "got --rule with math; expected it with custom"),
+    (["--task", "format", "--gold_column", "x", "--print"], "got --gold_column with format"),
+    (["--task", "qa", "--base_url", "http://x", "--print"], "expected it with llm_judge"),
+    (["--task", "qa", "--completions", "text", "--print"], "expected it with --from"),
+    (["--task", "qa", "--gold_column", "a b", "--print"], "expected a Python name"),
+    (["--task", "qa", "--gold_column", "prompts", "--print"], "trainers do not use themselves"),
+    (["--task", "qa", "--gold_column", "class", "--print"], "expected a Python name"),
+    (["--task", "qa", "--name", "compute_score", "--print"], "expected another Python name"),
+    (["--task", "qa", "--name", "1x", "--print"], "expected another Python name"),
+    (["--task", "format", "--tags", "a b", "--print"], "expected a word such as think"),
+    (["--task", "format", "--tags", "a", "a", "--print"], "expected each once"),
+    (["--task", "llm_judge", "--base_url", "localhost:8000", "--print"], "expected http://…/v1"),
+    (["--task", "custom", "--rule", "equal:answer", "--print"], "try equals"),
+    (["--task", "custom", "--rule", "", "--print"], "expected KIND[:ARGUMENT][*WEIGHT]"),
+    (["--task", "custom", "--rule", "equals:prompt", "--print"], "trainers do not use themselves"),
+    (["--task", "custom", "--rule", "equals", "--print"], "expected a Python name"),
+    (["--task", "custom", "--rule", "equals:a*0", "--print"], "expected a weight > 0"),
+    (["--task", "custom", "--rule", "equals:a*1.2.3", "--print"], "expected a weight > 0"),
+    (["--task", "custom", "--rule", "words:9-2", "--print"], "expected words:LOW-HIGH"),
+    (["--task", "custom", "--rule", "words:many", "--print"], "expected words:LOW-HIGH"),
+    (["--task", "custom", "--rule", "matches:(", "--print"], "expected a regular expression"),
+    (["--task", "custom", "--rule", "matches:", "--print"], "expected matches:REGEX"),
+    (["--task", "custom", "--rule", r"matches:^\d{3}-[a-f]{4}$", "--print"], "try --example"),
+    (["--task", "custom", "--rule", "matches:(?s).*", "--print"], "expected one that some do not"),
+    (["--task", "qa", "--example", "{", "--print"], "expected a JSON object"),
+    (["--task", "qa", "--example", '{"answer": "x"}', "--print"], "expected a JSON object with completion"),
+    (["--task", "qa", "--example", '{"completion": "x", "score": "high"}', "--print"], "expected a number or null"),
+    (["--task", "qa", "--example", '{"completion": "x", "score": NaN}', "--print"], "expected a number or null"),
+    (["--from", "mine.py:nothing", "--print"], "expected one of"),
+    (["--from", "mine.py:corect", "--print"], "try correct"),
+    (["--from", "none.py:correct", "--print"], "no file"),
+    (["--from", "mine.py:correct*heavy", "--print"], "is no number"),
+    (["--from", "mine.py:neither", "--print"], "expected (prompts, completions, **columns) or (data_source"),
+    (["--from", "mine.py:correct", "--for", "trl", "--print"], "expected --for verl"),
+    (["--from", "mine.py:compute_score", "--for", "both", "--print"], "expected --for trl"),
+    (["--from", "mine.py:needs_ids", "--print"], "requires completion_ids"),
+    (["--from", "mine.py:columns", "--gold_column", "topic", "--print"], "try --example"),
+    (["--from", "mine.py:no_default", "--print"], "without reward_kwargs; try a default"),
+    (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --from"),
+    (["--from", "broken.py:f", "--print"], "expected a file that imports"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), BAD, ids=[" ".join(flags)[:60] for flags, _ in BAD])
+def test_bad_input(mine, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(mine)
+    (mine / "broken.py").write_text("import nothing_of_the_kind\n")
+    (mine / "folder.py").mkdir()
+    before = sorted(mine.iterdir())
+    try:
+        code = template.main(flags)
+    except SystemExit as error:
+        code = error.code
+    captured = capsys.readouterr()
+    assert code == 2 and message in captured.err and captured.out == "", captured.err
+    assert [path for path in sorted(mine.iterdir()) if path.name != "__pycache__"] == before
+    assert (mine / "mine.py").read_text() == MINE
+
+
+def test_help_names_every_default():
+    shown = run_script("create_reward_template", "--help").stdout
+    for text in ("think answer", "gated", "http://localhost:8000/v1", "messages", "equals:answer words:1-400*0.1"):
+        assert f"(default: {text})" in " ".join(shown.split()), text
+
+
+def test_scores_are_floats_that_training_can_use(files):
+    for task in ("math", "qa", "format", "custom"):
+        module = load(files[task, "both"])
+        values = by_trl(getattr(module, f"{task}_reward"), [DATA[task]] * 3, [FULL_MARKS[task], "x", ""])
+        assert all(type(value) is float and math.isfinite(value) for value in values)

@@ -1,0 +1,958 @@
+"""The five verl pages against the installed verl: keys, defaults, values, paths, commands, code, claims.
+
+Conventions that make the check complete: code stands in backticks or fences; a Hydra key is written in full, from its
+top-level name, `+` where verl's files lack it, `{a,b}` for several; files of verl start with `verl/`; shell fences are
+`shell`. Anything dotted that fits no convention is an error.
+"""
+
+import ast
+import asyncio
+import copy
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import itertools
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import verl
+from conftest import ROOT, TINY_LM, load_script, script_env
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import get_class
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from verl import DataProto
+from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
+from verl.trainer.ppo.core_algos import (
+    ADV_ESTIMATOR_REGISTRY,
+    POLICY_LOSS_REGISTRY,
+    agg_loss,
+    get_policy_loss_fn,
+    kl_penalty,
+)
+from verl.utils.config import omega_conf_to_dataclass
+
+PACKAGE = Path(verl.__file__).parent
+PAGES = sorted((ROOT / "references").glob("verl_*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SPAN = re.compile(r"`([^`\n]+)`")
+BASE = ["actor_rollout_ref.rollout.name=vllm"]  # the one key without a default
+# free-form mappings: what stands below them belongs to the user or to another package
+FREE = (
+    *("reward.custom_reward_function.reward_kwargs", "actor_rollout_ref.rollout.engine_kwargs"),
+    *(
+        "actor_rollout_ref.model.override_config",
+        "data.apply_chat_template_kwargs",
+        "custom_reward_function.reward_kwargs",
+    ),
+    *("algorithm.my_value",),
+)
+FILES = r"\.(py|md|json|jsonl|yaml|yml|txt|parquet|pt|sh|safetensors)$"
+OUR_ESTIMATORS = {"gpg_ours", "maxrl_ours", "my_maxrl"}  # registered by the launcher or by the page's block
+OUR_LOSSES = {"my_reinforce"}
+
+
+# ------------------------------------------------------------------------------------------------ verl's settings
+
+
+@functools.cache
+def composed(*overrides: str) -> DictConfig:
+    """verl's configuration by Hydra itself."""
+    with initialize_config_dir(config_dir=str(PACKAGE / "trainer" / "config"), version_base=None):
+        return compose("ppo_trainer", overrides=[*BASE, *overrides])
+
+
+def defaults(engine: str = "dp") -> DictConfig:
+    """The configuration of one engine without further overrides."""
+    return composed(f"model_engine={engine}")
+
+
+TOP = sorted(set(defaults()) | {"model_engine"})
+NAMES = rf"(?:{'|'.join(TOP)})"
+KEY = re.compile(rf"(\+{{0,2}})({NAMES}(?:\.[\w{{}},]+)+|model_engine)(?:=(.*))?")
+LOOSE = re.compile(rf"(?<![\w./`:\[-])\+?{NAMES}\.[a-z_]\w*")
+
+
+def braces(text: str) -> list[str]:
+    """a.{b,c} as a.b and a.c."""
+    parts = [part.split(",") if i % 2 else [part] for i, part in enumerate(re.split(r"\{([^}]*)\}", text))]
+    return ["".join(choice) for choice in itertools.product(*parts)]
+
+
+@functools.cache
+def tree(engine: str = "dp") -> dict:
+    """The same as plain dictionaries, interpolations unresolved."""
+    return OmegaConf.to_container(defaults(engine), resolve=False)
+
+
+def node(key: str, engine: str = "dp"):
+    """(there, value) of a key in verl's own files."""
+    raw = tree(engine)
+    for name in key.split("."):
+        if not isinstance(raw, dict) or name not in raw:
+            return False, None
+        raw = raw[name]
+    return True, OmegaConf.select(defaults(engine), key) if raw != "???" else raw
+
+
+def engine_of(key: str) -> str:
+    """The engine whose files hold a key."""
+    megatron = (".megatron", "lr_decay_style", "optim.min_lr=", "optim.min_lr ")
+    return "megatron" if any(mark in f"{key} " for mark in megatron) else "dp"
+
+
+@functools.cache
+def verl_source() -> str:
+    """All of verl's Python."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py")))
+
+
+def is_read(key: str) -> bool:
+    """Whether a key that verl's files lack is a field of its dataclass, or is read by name somewhere in verl."""
+    if key.startswith(FREE):
+        return True
+    parent, _, leaf = key.rpartition(".")
+    there, config = node(parent)
+    target = config.get("_target_") if there and isinstance(config, DictConfig) else None
+    if target and leaf in {f.name for f in dataclasses.fields(get_class(target))}:
+        return True
+    return bool(re.search(rf"[\"']{leaf}[\"']|cfg\.{leaf}\b", verl_source()))
+
+
+def key_problem(plus: str, key: str) -> str | None:
+    """What is wrong with a key, or None."""
+    if key == "model_engine":
+        return None
+    there, _ = node(key, engine_of(key))
+    if there:
+        return f"{key} is in verl's files; write it without +" if plus else None
+    if not plus:
+        return f"verl has no key {key}"
+    return None if is_read(key) else f"nothing in verl reads {key}"
+
+
+def with_overrides(overrides: list[str]) -> DictConfig:
+    """A copy of the configuration with overrides, faster than a new composition."""
+    engine = "megatron" if any(engine_of(o) == "megatron" or o == "model_engine=megatron" for o in overrides) else "dp"
+    config = copy.deepcopy(defaults(engine))
+    OmegaConf.set_struct(config, False)
+    for override in OverridesParser.create().parse_overrides(overrides):
+        if override.key_or_group != "model_engine":
+            OmegaConf.update(config, override.key_or_group, override.value(), force_add=override.is_add())
+    return config
+
+
+def value_problems(overrides: list[str]) -> list[str]:
+    """What verl's dataclasses and registries refuse in a set of overrides that compose."""
+    needed = ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "critic.ppo_micro_batch_size_per_gpu=1"]
+    config, problems = with_overrides([*needed, *overrides]), []
+    for part in ("actor_rollout_ref.actor", "critic", "actor_rollout_ref.rollout", "reward", "algorithm"):
+        if not any(override.lstrip("+").startswith(part) for override in overrides):
+            continue
+        section = OmegaConf.select(config, part)
+        if part == "critic":
+            section = OmegaConf.masked_copy(section, [name for name in section if name != "model"])  # loads a model
+        if part == "reward":  # its dataclass fails whatever it is given
+            manager = section.reward_manager
+            known = manager.source != "register" or manager.name in REWARD_MANAGER
+            problems += [] if known else [f"no reward manager {manager.name}"]
+            continue
+        try:
+            omega_conf_to_dataclass(section)
+        except Exception as error:
+            problems.append(f"{part}: {error}")
+    estimator, loss = config.algorithm.adv_estimator, config.actor_rollout_ref.actor.policy_loss.loss_mode
+    if estimator not in set(ADV_ESTIMATOR_REGISTRY) | OUR_ESTIMATORS:
+        problems.append(f"no estimator {estimator}")
+    if loss not in set(POLICY_LOSS_REGISTRY) | OUR_LOSSES:
+        problems.append(f"no loss {loss}")
+    return problems
+
+
+# ------------------------------------------------------------------------------------------------ pages
+
+
+def fences(text: str, *languages: str) -> list[str]:
+    """Fenced blocks in these languages."""
+    return [body for language, body in FENCE.findall(text) if language in languages]
+
+
+def shell_lines(body: str) -> list[list[str]]:
+    """Words of each line of a shell fence; continued lines joined, comments dropped."""
+    body = body.replace("\\\n", " ").replace("$PWD", "/pwd")
+    return [words for line in body.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def shell_overrides(body: str) -> list[str]:
+    """The Hydra overrides among the words of a shell fence."""
+    return [word for words in shell_lines(body) for word in words if KEY.fullmatch(word) and "=" in word]
+
+
+def rows(text: str) -> list[tuple[list[str], list[str]]]:
+    """(header, cells) of each table row, outside fences."""
+    found, header = [], None
+    for line in FENCE.sub("", text).splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else None
+        if cells is None:
+            header = None
+        elif header is None:
+            header = cells
+        elif set("".join(cells)) - set("-: "):
+            found.append((header, cells))
+    return found
+
+
+def is_old(header: list[str]) -> bool:
+    """Whether a table's first column holds names that are gone."""
+    return header[0] in ("old", "old file or class")
+
+
+def spans(text: str) -> list[str]:
+    """Words of inline code, without the first column of tables of gone names."""
+    text = FENCE.sub("", text)
+    for header, cells in rows(text):
+        if is_old(header):
+            text = text.replace(cells[0], "", 1)
+    return [word for span in SPAN.findall(text) for word in span.split()]
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name of verl can be imported."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        with_spec = ".".join(parts[:cut])
+        try:
+            found = importlib.import_module(with_spec)
+        except ImportError:
+            continue
+        for attribute in parts[cut:]:
+            found = getattr(found, attribute, None)
+        return found is not None
+    return False
+
+
+SEGMENTS = {
+    name for key in re.findall(r"^ *([a-z_]\w*):", OmegaConf.to_yaml(defaults()), re.MULTILINE) for name in [key]
+}
+
+
+def word_problem(word: str) -> str | None:
+    """What is wrong with a word of inline code, or None."""
+    word = word.rstrip(".,;")
+    match = KEY.fullmatch(word)
+    if match and match[3] == "…":
+        word, match = match[1] + match[2], KEY.fullmatch(match[1] + match[2])
+    if word.endswith(".…"):  # a place, not a key
+        return None if node(word.lstrip("+").rstrip(".…"))[0] else f"verl has no {word}"
+    if match:
+        return next((p for key in braces(match[2]) if (p := key_problem(match[1], key))), None)
+    if word.startswith("verl."):
+        return None if resolves(word) else f"cannot import {word}"
+    dotted = re.fullmatch(r"\+?([a-z_]\w*)(\.[\w{},…]+)+(=.*)?", word)
+    if dotted and dotted[1] in SEGMENTS and not re.search(FILES, word):
+        return f"{word} looks like a shortened key; write it in full"
+    return None
+
+
+def path_problems(text: str) -> list[str]:
+    """Files of verl that are named and do not exist, or are named as gone and do."""
+    gone = [p for header, cells in rows(text) if is_old(header) for p in re.findall(r"\bverl/[\w./*-]+", cells[0])]
+    named = re.findall(r"(?<![\w/.-])verl/[\w./*-]+", text)
+    here = [path for path in named if list(PACKAGE.parent.glob(path.rstrip("./")))]
+    missing = [f"{path} does not exist" for path in named if path not in here and path not in gone]
+    return missing + [f"{path} is still there" for path in gone if path in here]
+
+
+def old_problems(text: str) -> list[str]:
+    """Rows of the table of old keys whose second column is wrong."""
+    problems = []
+    for header, cells in rows(text):
+        if header[0] == "old":
+            for word in (word for span in SPAN.findall(cells[0]) for word in span.split()):
+                plus, key = re.fullmatch(r"(\+?)([\w.]+)(?:=.*)?", word).groups()
+                there = node(key)[0] or (plus and node(key.partition(".")[0])[0])
+                if bool(there) == (cells[1] == "error"):
+                    problems.append(f"{word} is said to be: {cells[1]}")
+    return problems
+
+
+def rendered(value) -> str:
+    """A default as the pages write it."""
+    if isinstance(value, ListConfig):
+        return f"[{','.join(map(rendered, value))}]"
+    return "null" if value is None else str(value)
+
+
+def same(cell: str, value) -> bool:
+    """Whether a cell begins with a default."""
+    cell = cell.replace("`", "")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = re.match(r"-?[\d.]+(e-?\d+)?", cell)
+        return bool(number) and float(number[0]) == float(value)
+    return value == {} and cell == "{}" if isinstance(value, DictConfig) else cell.startswith(rendered(value))
+
+
+NOT_LITERAL = ("–", "as actor", "all", "checkpoints/", "bf16", "")  # described, not quoted
+
+
+def default_problems(text: str) -> list[str]:
+    """Cells of columns named "default" that are not verl's."""
+    problems = []
+    for header, cells in rows(text):
+        if "default" not in header or is_old(header):
+            continue
+        words = [word for span in SPAN.findall(cells[0]) for word in span.split()]
+        keys = [key for word in words if (m := KEY.fullmatch(word)) and not m[1] for key in braces(m[2])]
+        cell = cells[header.index("default")].split(";")[0]
+        values = cell.split(", ") if len(keys) > 1 and ", " in cell else [cell] * len(keys)
+        for key, quoted in zip(keys, values, strict=True):
+            value = node(key, engine_of(key))[1]
+            if quoted.replace("`", "").split(" + ")[0] not in NOT_LITERAL and not same(quoted, value):
+                problems.append(f"{key} is {rendered(value)}, not {quoted}")
+    return problems
+
+
+def override_sets(text: str) -> list[list[str]]:
+    """Overrides that belong together: of a fence, of a table cell; single ones are gathered as far as they agree."""
+    cells = [[word for span in SPAN.findall(cell) for word in span.split()] for _, row in rows(text) for cell in row]
+    sets = [shell_overrides(body) for body in fences(text, "shell")]
+    gathered: list[dict[str, str]] = []
+    for words in cells:
+        found = [w for w in words if (m := KEY.fullmatch(w)) and m[3] and "{" not in m[2] and m[3] != "…"]
+        if len(found) > 1:
+            sets.append(found)
+        for override in found if len(found) == 1 else []:
+            key = override.partition("=")[0]
+            place = next((group for group in gathered if key not in group), None)
+            if place is None:
+                gathered.append(place := {})
+            place[key] = override
+    return sets + [list(group.values()) for group in gathered]
+
+
+def set_problems(text: str) -> list[str]:
+    """Sets of overrides whose values verl refuses."""
+    problems, removed = [], {"actor_rollout_ref.rollout.mode=sync", "actor_rollout_ref.rollout.name=hf"}
+    for overrides in override_sets(text):
+        known = [o for o in overrides if o not in removed and not key_problem(*KEY.fullmatch(o).groups()[:2])]
+        problems += value_problems(known) if known else []
+    return problems
+
+
+@functools.cache
+def help_of(script: str) -> str:
+    """What a script's --help prints."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / script), "--help"], env=script_env(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@functools.cache
+def ray_flags(*command: str) -> frozenset:
+    """The flags of a ray command."""
+    from ray.scripts.scripts import cli
+
+    for name in command:
+        cli = cli.commands[name]
+    return frozenset(option for parameter in cli.params for option in parameter.opts)
+
+
+MERGER = ("--backend", "--local_dir", "--target_dir", "--tie-word-embedding", "--hf_upload_path")
+
+
+def command_problems(words: list[str]) -> list[str]:
+    """What is wrong with a line of a shell fence that is no list of overrides."""
+    flags = [
+        word.partition("=")[0] for word in itertools.takewhile(lambda w: w != "--", words) if word.startswith("--")
+    ]
+    if words[0] == "python3" and words[1] == "-m":
+        there = words[2] == "venv" or importlib.util.find_spec(words[2])
+        known = MERGER if words[2] == "verl.model_merger" else ()
+        return [] if there and set(flags) <= set(known) else [f"{words}"]
+    if words[0] == "python3":
+        text = help_of(words[1]).replace("_", "-") if (ROOT / words[1]).exists() else ""
+        return [f"{words[1]} has no {flag}" for flag in flags if f"{flag.replace('_', '-')} " not in text + " "]
+    if words[0] == "ray":
+        command = words[1:3] if words[1] == "job" else words[1:2]
+        unknown = [flag for flag in flags if flag not in ray_flags(*command)]
+        env = [word.partition("=")[2] for word in words if word.startswith("--runtime-env-json=")]
+        return [f"ray has no {flag}" for flag in unknown] if all(isinstance(json.loads(e), dict) for e in env) else env
+    if Path(words[0]).name == "pip":
+        return []  # versions: test_install_lines_pin_what_is_installed
+    return [] if all(KEY.fullmatch(word) for word in words) else [f"unknown command {words[0]}"]
+
+
+def link_problems(text: str, folder: Path) -> list[str]:
+    """Relative links without target, or whose anchor names no heading."""
+    problems = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text)):
+        file, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (folder / file).read_text(encoding="utf-8") if file and (folder / file).exists() else text
+        headings = re.findall(r"^#+ (.+)$", FENCE.sub("", target), re.MULTILINE)
+        anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+        if (file and not (folder / file).exists()) or (anchor and anchor not in anchors):
+            problems.append(f"no target {link}")
+    return problems
+
+
+def keyword_problems(code: str, names: dict) -> list[str]:
+    """Keyword arguments that the called object, found in `names`, does not take."""
+    problems = []
+    for call in (n for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Call)):
+        try:
+            called = eval(compile(ast.Expression(call.func), "page", "eval"), dict(names))
+            fields = getattr(called, "model_fields", None) or inspect.signature(called).parameters
+        except Exception:
+            continue  # a method of an object that only a run has
+        open_ended = any(getattr(p, "kind", None) is inspect.Parameter.VAR_KEYWORD for p in fields.values())
+        problems += [
+            f"{ast.unparse(call.func)} takes no {k.arg}"
+            for k in call.keywords
+            if k.arg and k.arg not in fields and not open_ended
+        ]
+    return problems
+
+
+def run_block(code: str) -> tuple[dict, list[str]]:
+    """(names, problems) of a Python block that was executed."""
+    names = {"__name__": "page_block"}
+    try:
+        exec(compile(code, "page", "exec"), names)
+    except Exception as error:
+        return names, [f"{type(error).__name__}: {error}"]
+    return names, keyword_problems(code, names)
+
+
+def page_problems(text: str, folder: Path = ROOT / "references") -> list[str]:
+    """All that is wrong with a page, its Python apart."""
+    loose = LOOSE.findall(SPAN.sub("", FENCE.sub("", text)))
+    words = [p for word in spans(text) if (p := word_problem(word))]
+    keys = [
+        (m[1], key)
+        for body in fences(text, "shell")
+        for words_ in shell_lines(body)
+        for w in words_
+        if (m := KEY.fullmatch(w))
+        for key in braces(m[2])
+    ]
+    wrong = [p for plus, key in keys if (p := key_problem(plus, key))]
+    commands = [p for body in fences(text, "shell") for line in shell_lines(body) for p in command_problems(line)]
+    languages = {language for language, _ in FENCE.findall(text)} - {"shell", "python"}
+    return [
+        *(f"{key} stands outside code" for key in loose),
+        *(f"fence in {language!r}" for language in languages),
+        *words, *wrong, *commands,
+        *path_problems(text), *old_problems(text), *default_problems(text), *set_problems(text),
+        *link_problems(text, folder),
+    ]  # fmt: skip
+
+
+def by_name(path) -> str:
+    """A readable test id."""
+    return path.name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=by_name)
+def test_everything_a_page_names_is_in_the_installed_verl(path):
+    assert page_problems(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=by_name)
+def test_overrides_of_a_page_compose_by_hydra_itself(path):
+    text = path.read_text(encoding="utf-8")
+    groups = {"dp": [], "megatron": []}
+    for body in fences(text, "shell"):
+        overrides = [o for o in shell_overrides(body) if not o.startswith("model_engine")]
+        groups["megatron" if "model_engine=megatron" in body else "dp"] += overrides
+    for engine, overrides in groups.items():
+        if overrides:
+            composed(f"model_engine={engine}", *overrides)
+    assert groups["dp"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=by_name)
+def test_each_page_says_when_to_read_it_and_lists_its_contents(path):
+    text = path.read_text(encoding="utf-8")
+    assert re.match(r"# verl: .+\n\nRead this", text) and "0.9.1" in text
+    headings = re.findall(r"^## (.+)$", FENCE.sub("", text), re.MULTILINE)
+    contents = text.partition("Contents:")[2].partition("\n\n")[0]
+    assert len(re.findall(r"\]\(#", contents)) >= len(headings)
+
+
+BLOCKS = [
+    (path, i, code) for path in PAGES for i, code in enumerate(fences(path.read_text(encoding="utf-8"), "python"))
+]
+
+
+@functools.cache
+def block_with(name: str) -> tuple[str, dict]:
+    """(code, names) of the block that defines a name; a block is executed once, as it may register things."""
+    code = next(code for _, _, code in BLOCKS if re.search(rf"^(?:async )?(?:def|class) {name}\b", code, re.MULTILINE))
+    names, problems = run_block(code)
+    assert problems == []
+    return code, names
+
+
+@pytest.mark.parametrize(("path", "number", "code"), BLOCKS, ids=[f"{p.name}-{i}" for p, i, _ in BLOCKS])
+def test_python_blocks_run(path, number, code):
+    name = re.search(r"^(?:def|class) (\w+)", code, re.MULTILINE)[1]
+    block_with(name)
+
+
+# ------------------------------------------------------------------------------------------------ the checker itself
+
+PLANTED = {
+    "`actor_rollout_ref.actor.clip_ratioo_low`": "no key",
+    "`actor_rollout_ref.actor.{clip_ratio_low,clip_ratio_up}`": "no key",
+    "`+actor_rollout_ref.actor.clip_ratio_low=0.1`": "without +",
+    "`+algorithm.gdpo_rewards=[a]`": "nothing in verl reads",
+    "`rollout.name=vllm`": "write it in full",
+    "set data.max_prompt_length to 5": "outside code",
+    "```shell\ntrainer.nnode=2\n```": "no key",
+    "```shell\nmodel_engine=megatron\nactor_rollout_ref.actor.megatron.tp=2\n```": "no key",
+    "```shell\nactor_rollout_ref.actor.loss_agg_mode=token-median\n```": "Invalid loss_agg_mode",
+    "```shell\nactor_rollout_ref.actor.policy_loss.loss_mode=gppo\n```": "no loss",
+    "```shell\nalgorithm.adv_estimator=grpoo\n```": "no estimator",
+    "```shell\nreward.reward_manager.name=batch\n```": "no reward manager",
+    "```shell\n+actor_rollout_ref.actor.max_tokens=1\n```": "max_tokens",
+    "```shell\nray start --heads\n```": "no --heads",
+    "```shell\npython3 scripts/ppo_train.py --no_such_flag\n```": "no --no_such_flag",
+    "```shell\npython3 -m verl.trainer.main_grpo\n```": "main_grpo",
+    "```bash\nls\n```": "fence in",
+    "`verl/workers/fsdp_workers.py`": "does not exist",
+    "`verl.trainer.ppo.core_algos.no_such`": "cannot import",
+    "[x](verl_nothing.md)": "no target",
+    "| old | in 0.9.1 | today |\n|---|---|---|\n| `data.train_batch_size` | error | – |\n": "is said to be",
+    "| old | in 0.9.1 | today |\n|---|---|---|\n| `data.no_such_key` | ignored | – |\n": "is said to be",
+    "| old file or class | today |\n|---|---|\n| `verl/trainer/main_ppo.py` | – |\n": "still there",
+    "| key | default |\n|---|---|\n| `actor_rollout_ref.rollout.n` | 8 |\n": "is 1, not 8",
+    "| key | default |\n|---|---|\n| `data.shuffle`, `data.seed` | True, 42 |\n": "is null, not 42",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", PLANTED, ids=lambda text: text.replace("\n", " ")[:50])
+def test_a_planted_mistake_is_found(mistake):
+    text = f"# verl: x\n\nRead this now.\n\n{mistake}\n"
+    assert any(PLANTED[mistake] in problem for problem in page_problems(text)), page_problems(text)
+
+
+def test_a_planted_mistake_in_python_is_found():
+    assert run_block("from verl.trainer.ppo.core_algos import no_such_name\n")[1]
+    wrong = "from verl.trainer.ppo.core_algos import agg_loss\ndef f(x):\n    return agg_loss(loss_matrix=x)\n"
+    assert run_block(wrong)[1] == ["agg_loss takes no loss_matrix"]
+
+
+def test_fast_overrides_are_those_of_hydra():
+    overrides = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.actor.clip_ratio_c=1e9", "data.train_files=[a,b]"]
+    assert with_overrides(overrides) == composed("model_engine=dp", *overrides)
+    assert key_problem("", "reward_model.custom_reward_function.path")
+    with pytest.raises(Exception, match=r"reward_model\.custom_reward_function"):
+        composed("reward_model.custom_reward_function.path=x")
+
+
+# ------------------------------------------------------------------------------------ claims: install, presets
+
+
+def page(name: str) -> str:
+    """The text of references/verl_NAME.md."""
+    return (ROOT / "references" / f"verl_{name}.md").read_text(encoding="utf-8")
+
+
+def test_install_lines_pin_what_is_installed():
+    cpu, gpu = fences(page("patterns"), "shell")[:2]
+    pins = dict(re.findall(r"([\w-]+)==([\d.]+)", cpu))
+    assert {"verl", "torch", "transformers", "TransferQueue", "cachetools"} <= set(pins)
+    for name, version in pins.items():
+        assert importlib.metadata.version(name).partition("+")[0] == version, name
+    tested = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?==([\d.]+)", (ROOT / "requirements-verl.txt").read_text(), re.M))
+    assert pins.items() <= tested.items()
+    needs = importlib.metadata.requires("verl")
+    assert set(re.findall(r'"verl\[(\w+)\]', gpu)) == {"vllm", "sglang"}
+    for name, version in re.findall(r"(vllm|sglang) (0[\d.]+\d)", gpu):
+        assert f'{name}=={version}; extra == "{name}"' in needs
+    assert 'torch==2.11.0; extra == "vllm"' in needs and 'transformers==5.9.0; extra == "vllm"' in needs
+    assert {"transformers!=5.6.0,<5.11,>=5.5.3"} <= set(needs)
+
+
+def table(text: str, first: str) -> dict[str, str]:
+    """Rows of the table whose header begins with `first`: first cell to second."""
+    return {cells[0]: cells[1] for header, cells in rows(text) if header[0] == first}
+
+
+def launcher_overrides(preset: str) -> dict[str, object]:
+    """What scripts/verl_train.py writes for a preset, by key."""
+    launcher = load_script("verl_train")
+    config = launcher.parse_config(["--algorithm", preset, "--print"])
+    given = {"folder": "/job", "output": "/out", "hydra": "/out", "reward_weights": {"correct": 1.0}, "held_out": True}
+    layout = inspect.signature(launcher.make_overrides).parameters["job"].annotation
+    fields = [f for f in dataclasses.fields(layout) if f.default is dataclasses.MISSING]
+    job = layout(**{f.name: given.get(f.name) for f in fields})
+    overrides = launcher.make_overrides(config, job)
+    return {override.key: override.value for override in overrides}
+
+
+def test_each_example_is_linked():
+    pages = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    linked = set(re.findall(r"examples/verl/\w+\.py", pages))
+    assert linked == {f"examples/verl/{path.name}" for path in (ROOT / "examples" / "verl").glob("*.py")}
+
+
+def test_preset_table_is_complete():
+    launcher = load_script("verl_train")
+    assert list(table(page("algorithms"), "preset")) == list(launcher.PRESETS) == list(load_script("ppo_train").PRESETS)
+
+
+@pytest.mark.parametrize("preset", table(page("algorithms"), "preset"))
+def test_preset_overrides_are_those_of_the_launcher(preset):
+    cell = table(page("algorithms"), "preset")[preset]
+    written = [w for span in SPAN.findall(cell) for w in span.split() if KEY.fullmatch(w) and "=" in w]
+    ours, values = launcher_overrides(preset), with_overrides(written)
+    assert any(w.startswith("algorithm.adv_estimator=") for w in written)
+    for key in (w.partition("=")[0] for w in written):
+        assert OmegaConf.select(values, key) == ours[key], key
+    shown = {
+        key for key, value in ours.items() if key.startswith(("algorithm.", "actor_rollout_ref.actor.policy_loss"))
+    }
+    acts = ("adv_estimator", "loss_mode", "norm_adv_by_std_in_grpo", "use_kl_in_reward", "filter_groups.enable")
+    for key in (key for key in shown if key.endswith(acts)):  # what the row leaves out must be verl's default
+        assert OmegaConf.select(values, key) == ours[key], key
+    quarter = ours["data.train_batch_size"] == 4 * ours["actor_rollout_ref.actor.ppo_mini_batch_size"]
+    assert quarter == ("mini 1/4" in cell)
+    assert OmegaConf.select(values, "actor_rollout_ref.actor.loss_agg_mode") == ours[
+        "actor_rollout_ref.actor.loss_agg_mode"
+    ] or (
+        "geo_mean" in cell  # which ignores it
+    )
+
+
+def test_estimators_and_losses_are_all_listed():
+    text = page("algorithms")
+    named = {name for cell in table(text, "name") for name in SPAN.findall(cell)}
+    assert named == {*ADV_ESTIMATOR_REGISTRY, *POLICY_LOSS_REGISTRY} - OUR_ESTIMATORS - OUR_LOSSES
+    assert set(table(page("environment"), "`reward.reward_manager.name`")) == set(REWARD_MANAGER)
+
+
+# ------------------------------------------------------------------------------------------------ claims: traps
+
+LEGACY = ("main_ppo_v0.py", "ray_trainer.py", "/separation/", "/one_step_off_policy/", "/fully_async_policy/")
+OTHER = ("/config/", "/sft_", "sft_trainer", "hf_rollout", "naive_rollout", "/veomni/", "/torchtitan/", "/automodel/")
+
+
+UNREAD = [
+    *("actor_rollout_ref.actor.grad_clip", "critic.grad_clip", "critic.forward_micro_batch_size_per_gpu"),
+    *("critic.forward_max_token_len_per_gpu", "actor_rollout_ref.rollout.over_sample_rate"),
+    *("actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts", "actor_rollout_ref.rollout.multi_stage_wake_up"),
+    *("trainer.balance_batch", "trainer.esi_redundant_time", "data.return_raw_input_ids"),
+]
+
+
+@functools.cache
+def code_in_use() -> tuple[str, ...]:
+    """The files of verl that the default trainer may use: none of its configuration, none of the legacy trainers."""
+    paths = [path for path in PACKAGE.rglob("*.py") if not any(part in str(path) for part in LEGACY + OTHER)]
+    return tuple(path.read_text(encoding="utf-8") for path in paths)
+
+
+def is_named(leaf: str) -> bool:
+    """Whether an attribute or string of that name stands in the code in use."""
+    nodes = (n for code in code_in_use() if leaf in code for n in ast.walk(ast.parse(code)))
+    return any(leaf in (getattr(n, "attr", None), getattr(n, "value", None)) for n in nodes)
+
+
+@pytest.mark.parametrize("key", UNREAD)
+def test_keys_said_to_be_unread_are_unread(key):
+    assert node(key)[0] and key in "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    assert not is_named(key.rpartition(".")[2])
+
+
+def test_the_search_for_unread_keys_finds_what_is_read():
+    assert all(map(is_named, ("clip_grad", "multi_turn", "custom_sampler", "free_cache_engine")))
+
+
+def test_old_reward_keys_and_sampling_switches_are_unread():
+    main = (PACKAGE / "trainer" / "main_ppo.py").read_text(encoding="utf-8")
+    assert "migrate_legacy_reward_impl" not in main  # the only reader of reward_model.* and custom_reward_function.*
+    assert node("custom_reward_function.path")[0] and node("reward_model.reward_manager")[0]
+    read = {name for code in code_in_use() for name in re.findall(r"([\w.]+)\.do_sample\b", code)}
+    assert read == {"config.actor_rollout_ref.rollout.val_kwargs"}  # of the check at the start, for its own sake
+
+
+def estimate(name: str):
+    """Advantages of two groups of two from what the default trainer hands to an estimator."""
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+    rewards = torch.zeros(4, 3)
+    rewards[:, -1] = torch.tensor([1.0, 0, 1, 1])
+    names = ("token_level_rewards", "token_level_scores", "rm_scores", "values", "old_log_probs", "rollout_log_probs")
+    tensors = dict.fromkeys(names, rewards) | {"response_mask": torch.ones(4, 3)}
+    data = DataProto.from_dict(tensors=tensors, non_tensors={"uid": np.array(list("aabb"), dtype=object)})
+    config = composed("+algorithm.gdpo_reward_keys=[a]").algorithm
+    keys = ["a_0_0", "a_1_0", "b_0_0", "b_1_0"]
+    return compute_advantage_for_multi_trajectories(data, keys, name, 1.0, 1.0, 2, True, config).batch["advantages"]
+
+
+LEGACY_ONLY = {"remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline"}
+
+
+@pytest.mark.parametrize("name", [n for n in ADV_ESTIMATOR_REGISTRY if n not in OUR_ESTIMATORS])
+def test_which_estimators_the_default_trainer_can_run(name):
+    row = next(c for h, c in rows(page("algorithms")) if h[0] == "name" and f"`{name}`" in c[0] and "advantage" in h[1])
+    assert ("legacy trainer" in row[2]) == (name in LEGACY_ONLY)
+    if name in LEGACY_ONLY:
+        with pytest.raises((KeyError, TypeError, AssertionError)):
+            estimate(name)
+    else:
+        assert estimate(name).shape == (4, 3)
+
+
+def test_equations_of_estimators_by_hand():
+    half, root = 0.5, 0.5**0.5
+    expected = {
+        "grpo": half / (root + 1e-6),
+        "rloo": 1.0,
+        "opo": half,
+        "gpg": 4 / 3 * half,
+        "grpo_passk": 1 / (root + 1e-6),
+    }
+    for name, value in expected.items():
+        advantages = estimate(name)[:, 0].tolist()
+        second = 0.0 if name == "grpo_passk" else -value
+        assert advantages == pytest.approx([value, second, 0, 0], abs=1e-5), name
+
+
+def actor(*overrides: str):
+    """verl's actor settings as the loss gets them."""
+    config = with_overrides(["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", *overrides])
+    return omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+
+
+def loss_of(mode: str, *overrides: str) -> float:
+    """A loss on fixed numbers, one completion of two tokens per row, token mean."""
+    config = actor(f"actor_rollout_ref.actor.policy_loss.loss_mode={mode}", *overrides)
+    old, new = torch.tensor([[-1.0, -2.0], [-0.5, -1.5]]), torch.tensor([[-0.4, -2.2], [-0.2, -0.1]])
+    advantages, mask = torch.tensor([[1.0, 1.0], [-2.0, -2.0]]), torch.ones(2, 2)
+    return get_policy_loss_fn(mode)(old, new, advantages, mask, "token-mean", config, None)[0].item()
+
+
+def test_equations_of_losses_by_hand():
+    r = torch.tensor([[0.6, -0.2], [0.3, 1.4]]).exp()
+    a, logp = torch.tensor([[1.0, 1.0], [-2.0, -2.0]]), torch.tensor([[-0.4, -2.2], [-0.2, -0.1]])
+    clipped = torch.maximum(-a * r, -a * r.clamp(0.8, 1.2))
+    dual = torch.where(a < 0, torch.minimum(clipped, -a * 3), clipped)
+    cispo = -(r.clamp(0, 5) * a * logp)
+    gate = torch.where(a > 0, torch.sigmoid(r - 1) * 4, torch.sigmoid(1.05 * (r - 1)) * 4 / 1.05)
+    low, high = "actor_rollout_ref.actor.clip_ratio_low", "actor_rollout_ref.actor.clip_ratio_high"
+    assert loss_of("vanilla") == pytest.approx(dual.mean().item(), abs=1e-6)
+    assert loss_of("vanilla", "actor_rollout_ref.actor.clip_ratio_c=1e9") == pytest.approx(
+        clipped.mean().item(), abs=1e-6
+    )
+    assert loss_of("vanilla", "actor_rollout_ref.actor.clip_ratio=0.01") == loss_of("vanilla")  # the trap
+    assert loss_of("cispo", f"{low}=1.0", f"{high}=4.0") == pytest.approx(cispo.mean().item(), abs=1e-6)
+    assert loss_of("sapo") == pytest.approx((-gate * a).mean().item(), abs=1e-6)
+    assert loss_of("gpg") == pytest.approx((-a * logp).mean().item(), abs=1e-6)
+    d = r.log()
+    geo = -(torch.tensor([1.0, -2.0]) * torch.stack([(d[0].clamp(max=0.4)).mean(), d[1].clamp(min=-0.4).mean()]).exp())
+    assert loss_of("geo_mean", f"{low}=0.4", f"{high}=0.4") == pytest.approx(geo.mean().item(), abs=1e-6)
+
+
+def test_plus_gives_each_kl_the_gradient_of_k2():
+    reference, gradients = torch.tensor([-1.0, -0.5, -2.0]), {}
+    for kind in ("k1", "k2", "k3", "k1+", "k3+", "low_var_kl+"):
+        logprob = torch.tensor([-0.7, -0.9, -2.0], requires_grad=True)
+        value = kl_penalty(logprob, reference, kind)
+        gradients[kind] = torch.autograd.grad(value.sum(), logprob)[0].tolist()
+        assert value.tolist() == kl_penalty(logprob, reference, kind.rstrip("+")).tolist()
+    assert gradients["k1"] == [1, 1, 1]  # without regard to the reference
+    assert gradients["k2"] == gradients["k1+"] == gradients["k3+"] == gradients["low_var_kl+"]
+    assert gradients["k2"] == pytest.approx([0.3, -0.4, 0]) and gradients["k3"] != gradients["k2"]
+
+
+def test_divisor_of_dr_grpo_is_the_micro_batch_unless_set():
+    loss, mask = torch.ones(2, 4), torch.ones(2, 4)
+    assert agg_loss(loss, mask, "seq-mean-token-sum-norm").item() == 1.0
+    assert agg_loss(loss, mask, "seq-mean-token-sum-norm", loss_scale_factor=16).item() == 0.25
+    code = (PACKAGE / "workers" / "utils" / "losses.py").read_text(encoding="utf-8")
+    assert "to_padded_tensor()" in code  # pads to the longest of the micro-batch
+
+
+def test_bypass_mode_reaches_the_loss_only_through_the_loss():
+    asked = "algorithm.rollout_correction.bypass_mode=True", "algorithm.rollout_correction.loss_type=reinforce"
+    assert actor(*asked).policy_loss.loss_mode == "vanilla"
+    base = (PACKAGE / "trainer" / "ppo" / "v1" / "trainer_base.py").read_text(encoding="utf-8")
+    assert "bypass_mode" in base and "apply_bypass_mode" not in base
+    fence = next(body for body in fences(page("inference"), "shell") if "loss_mode=bypass_mode" in body)
+    config = actor(*shell_overrides(fence))
+    old, new, advantages = -torch.rand(3, 4), -torch.rand(3, 4), torch.randn(3, 4)
+    loss, _ = get_policy_loss_fn("bypass_mode")(old, new, advantages, torch.ones(3, 4), "token-mean", config, None)
+    weights = (new - old).exp().clamp(max=2)
+    assert loss.item() == pytest.approx((-advantages * new * weights).mean().item(), abs=1e-6)
+
+
+def test_gradient_clipping_and_the_reference():
+    config = actor("actor_rollout_ref.actor.grad_clip=0.3", "actor_rollout_ref.actor.strategy=fsdp2")
+    assert config.optim.clip_grad == 1.0 and config.engine.strategy == "fsdp2"
+    engine = (PACKAGE / "workers" / "engine" / "fsdp" / "transformer_impl.py").read_text(encoding="utf-8")
+    assert "self.engine_config.offload_policy or self.engine_config.forward_only" in engine
+    assert defaults().actor_rollout_ref.ref.fsdp_config.forward_only is True
+
+
+def test_memory_arithmetic():
+    text = page("training")
+    for name, (full, both, base) in {"0.5B": (8, 16, 1), "7.6B": (122, 243, 15)}.items():
+        size = float(name[:-1]) if name != "0.5B" else 0.494
+        assert round(16 * size) == full and round(32 * size) == both and round(2 * size) == base
+        assert f"| {name} | {full} GB" in text
+    assert 2 * 28 * 4 * 128 * 2 == 57_344 and round(16_384 * 151_936 * 4 / 1e9) == 10
+    assert round(16_384 * 3_584 * 28 * 2 / 1e9, 1) == 3.3
+
+
+# ------------------------------------------------------------------------------------ the pages' code at work
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """The embedded model's tokenizer, as verl loads it."""
+    from verl.utils.tokenizer import hf_tokenizer
+
+    return hf_tokenizer(str(TINY_LM))
+
+
+@pytest.fixture
+def dataset(tmp_path, tokenizer):
+    """A function that builds a page's data set class through verl's own factory."""
+    from verl.trainer.ppo.utils import create_rl_dataset
+
+    lines = [
+        {
+            "prompt": [{"role": "user", "content": f"{level}"}],
+            "data_source": "levels",
+            "reward_model": {"style": "rule", "ground_truth": "9" * level},
+            "extra_info": {"index": i, "difficulty": level},
+        }
+        for i, level in enumerate((5, 2, 8, 1))
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def build(name: str, max_samples: int = -1):
+        (tmp_path / "my_data.py").write_text(block_with(name)[0])
+        config = with_overrides([f"data.custom_cls.path={tmp_path}/my_data.py", f"data.custom_cls.name={name}"]).data
+        return create_rl_dataset(str(file), config, tokenizer, None, max_samples=max_samples)
+
+    return build
+
+
+def test_data_set_classes_of_the_page(dataset):
+    assert [row["extra_info"]["difficulty"] for row in dataset("EasyFirst")] == [1, 2, 5, 8]
+    assert [len(row["reward_model"]["ground_truth"]) for row in dataset("ShortAnswers")] == [2, 1]
+    sums = dataset("Sums", 3)
+    assert len(sums) == 3 and {"raw_prompt", "data_source", "index", "dummy_tensor"} <= set(sums[0])
+
+
+def test_reward_function_of_the_page_through_verls_loader(tmp_path):
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+
+    file = tmp_path / "my_reward.py"
+    file.write_text(block_with("compute_score")[0])
+    overrides = [
+        f"reward.custom_reward_function.path={file}",
+        "+reward.custom_reward_function.reward_kwargs.partial=0.1",
+    ]
+    score = get_custom_reward_fn(with_overrides(overrides))
+    assert score(data_source="x", solution_str="42 maybe", ground_truth="42", extra_info={})["score"] == 0.1
+
+
+def test_manager_of_the_page(tmp_path, tokenizer):
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    (tmp_path / "my_manager.py").write_text(block_with("EosManager")[0])
+    (tmp_path / "my_reward.py").write_text(block_with("compute_score")[0])
+    fence = next(body for body in fences(page("environment"), "shell") if "name=EosManager" in body)
+    overrides = [*shell_overrides(fence), "reward.custom_reward_function.path=/pwd/my_reward.py"]
+    manager = load_reward_manager(with_overrides([o.replace("/pwd", str(tmp_path)) for o in overrides]), tokenizer)
+    answer = tokenizer.encode("42", add_special_tokens=False)
+    for ids, reward in (([*answer, tokenizer.eos_token_id], 1.0), (answer, 0.0)):
+        padded = ids + [tokenizer.pad_token_id] * (5 - len(ids))
+        mask = [1] * len(ids) + [0] * (5 - len(ids))
+        data = DataProto.from_dict(
+            tensors={"responses": torch.tensor([padded]), "attention_mask": torch.tensor([[1, 1, *mask]])},
+            non_tensors={
+                "data_source": np.array(["x"], dtype=object),
+                "reward_model": np.array([{"ground_truth": "42"}], dtype=object),
+                "extra_info": np.array([{}], dtype=object),
+            },
+        )
+        assert asyncio.run(manager.run_single(data))["reward_score"] == reward
+
+
+def test_agent_loop_of_the_page(tokenizer):
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap, _agent_loop_registry
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+    from verl.workers.rollout.replica import TokenOutput
+
+    _, names = block_with("RetryAgentLoop")
+    assert "retry_agent" in _agent_loop_registry
+
+    class Server:
+        """Says 1, then 42."""
+
+        def __init__(self):
+            self.said = ["1", "42"]
+
+        async def generate(self, request_id, prompt_ids, sampling_params):
+            ids = tokenizer.encode(self.said.pop(0), add_special_tokens=False)
+            return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), extra_fields={"min_global_steps": 0})
+
+    async def converse():
+        config = with_overrides([f"actor_rollout_ref.model.path={TINY_LM}"])
+        loop = names["RetryAgentLoop"](
+            trainer_config=DictConfigWrap(config), server_manager=Server(), tokenizer=tokenizer, processor=None,
+            dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data),
+        )  # fmt: skip
+        message = [{"role": "user", "content": "6 x 7"}]
+        return await loop.run({}, raw_prompt=message, reward_model={"ground_truth": "42"})
+
+    output = asyncio.run(converse())
+    one, two = (len(tokenizer.encode(text, add_special_tokens=False)) for text in ("1", "42"))
+    hint = len(output.response_ids) - one - two
+    assert output.reward_score == 0.5 and output.num_turns == 4 and hint > 0
+    assert output.response_mask == [1] * one + [0] * hint + [1] * two
+    assert output.extra_fields["min_global_steps"] == 0
+
+
+def test_tool_of_the_page():
+    from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
+
+    block_with("multiply")
+    tool = FUNCTION_TOOL_REGISTRY["multiply"]
+    assert asyncio.run(tool.call({"a": 6, "b": 7})) == "42"
+    assert set(tool.tool_schema.function.parameters.properties) == {"a", "b"}
+
+
+def test_estimator_and_loss_of_the_page():
+    block_with("my_maxrl")
+    assert estimate("my_maxrl")[:, 0].tolist() == pytest.approx([1, -1, 0, 0], abs=1e-5)
+    assert loss_of("my_reinforce") == pytest.approx(loss_of("gpg"), abs=1e-7)
+
+
+def test_callback_of_the_page(capsys):
+    from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+
+    callback = block_with("Announce")[1]["Announce"]()
+    assert isinstance(callback, CheckpointCallback)
+    callback.on_save(trainer=None, global_step=3, checkpoint_dir="/x", async_save=False)
+    assert "step 3: /x" in capsys.readouterr().out
