@@ -1,0 +1,1436 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["matplotlib"]
+# ///
+"""Read the log of an RL run and say what is wrong with it: what was seen, likely cause, what to change, source.
+
+A RUN_OR_FILE is one of
+
+    ppo_train.py, grpo_train.py   metrics.jsonl, or the run's folder (config.json and samples.jsonl are read too)
+    TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
+    verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
+
+A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
+steps (3 to 20 of them) and count only beyond 3 standard errors, taken from the step-to-step scatter, so that one odd
+step decides nothing; below 10 steps no trend is judged. Once the task is solved (held-out accuracy or correctness at
+0.95 and above) low entropy, equal scores and a critic without use are no faults. Thresholds come from the source that a
+finding names; where none exists it says "our heuristic" and why.
+
+    groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
+
+Deliberately left out: trackers' own formats (wandb, tensorboard), crashes and out-of-memory errors, which
+references/troubleshooting.md covers, and judging whether a final score is a good one.
+
+    python scripts/diagnose.py runs/first
+    python scripts/diagnose.py verl_console.log --group_size 8 --json
+    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
+
+Exit codes: 0 healthy, 1 findings, 2 unreadable input.
+"""
+
+import argparse
+import ast
+import difflib
+import itertools
+import json
+import math
+import re
+import statistics
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+TREND_STEPS = 10  # fewer: no trend is judged
+SOLVED = 0.95
+GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
+
+# ------------------------------------------------------------------------------------------------ names
+
+# what each framework's log calls the quantities below; a name in <> stands for any text
+OURS = {
+    "reward/mean": "score",
+    "reward/std": "score_std",
+    "reward/zero_std_frac": "zero_std",
+    "kl/ref": "kl",
+    "kl/approx": "kl_step",
+    "policy/loss": "loss",
+    "policy/clip_frac": "clip_frac",
+    "policy/entropy": "entropy",
+    "policy/ratio_max": "ratio_max",
+    "value/loss": "value_loss",
+    "value/explained_variance": "explained_variance",
+    "rollout/length_mean": "length",
+    "rollout/truncated_frac": "truncated",
+    "rollout/logprob_gap_max": "gap_max",
+    "mismatch/kl": "mismatch_kl",
+    "mismatch/weight_mean": "weight_mean",
+    "optim/lr": "lr",
+    "optim/grad_norm": "grad_norm",
+    "optim/critic_grad_norm": "critic_grad_norm",
+    "optim/updates": "updates",
+    "optim/skipped_updates": "skipped",
+    "time/rollout": "time_rollout",
+    "time/reward": "time_reward",
+    "time/step": "time_step",
+    "eval/accuracy": "held_out",
+}
+TRL = {
+    "reward": "score",
+    "reward_std": "score_std",
+    "frac_reward_zero_std": "zero_std",
+    "kl": "kl",
+    "loss": "loss",
+    "clip_ratio/region_mean": "clip_frac",
+    "cispo_clip_ratio": "clip_frac",
+    "entropy": "entropy",
+    "completions/mean_length": "length",
+    "completions/clipped_ratio": "truncated",
+    "sampling/sampling_logp_difference/mean": "gap_mean",
+    "sampling/sampling_logp_difference/max": "gap_max",
+    "sampling/importance_sampling_ratio/mean": "weight_mean",
+    "learning_rate": "lr",
+    "grad_norm": "grad_norm",
+    "step_time": "time_step",
+    "eval_reward": "held_out",
+}
+VERL = {
+    "critic/score/mean": "score",
+    "critic/score/max": "score_max",
+    "critic/score/min": "score_min",
+    "critic/advantages/max": "advantage_max",
+    "critic/advantages/min": "advantage_min",
+    "actor/kl_loss": "kl",
+    "actor/reward_kl_penalty": "kl",
+    "actor/ppo_kl": "kl_step",
+    "actor/pg_loss": "loss",
+    "actor/pg_clipfrac": "clip_frac",
+    "actor/entropy": "entropy",
+    "actor/entropy_loss": "entropy",
+    "critic/vf_loss": "value_loss",
+    "critic/vf_explained_var": "explained_variance",
+    "response_length/mean": "length",
+    "response_length/max": "length_max",
+    "response_length/clip_ratio": "truncated",
+    "rollout_corr/k3_kl": "mismatch_kl",
+    "rollout_corr/rollout_is_mean": "weight_mean",
+    "rollout_corr/rollout_is_std": "weight_std",
+    "rollout_corr/rollout_is_eff_sample_size": "weight_ess",
+    "training/rollout_actor_probs_pearson_corr": "probs_correlation",
+    "actor/lr": "lr",
+    "actor/grad_norm": "grad_norm",
+    "critic/grad_norm": "critic_grad_norm",
+    "timing_s/gen": "time_rollout",
+    "timing_s/reward": "time_reward",
+    "timing_s/step": "time_step",
+}
+PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
+HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}
+
+# the settings that a remedy names, by who trains
+ACTOR = "actor_rollout_ref.actor"
+SETTINGS = {
+    "ppo_train": {
+        "lr": "--lr",
+        "group": "--group_size",
+        "temperature": "--temperature",
+        "length": "--max_new_tokens",
+        "kl": "--kl_coef",
+        "entropy": "--entropy_coef",
+        "clip_high": "--clip_eps_high",
+        "clip": "--clip_eps_low and --clip_eps_high",
+        "reuse": "--ppo_epochs and --minibatches",
+        "target": "--target_kl 0.02 (ends an update early)",
+        "critic_lr": "--critic_lr",
+        "critic_warmup": "--critic_warmup_steps 10",
+        "grad_clip": "--max_grad_norm",
+        "overlong": "--missing_eos_penalty, or DAPO's soft penalty with --overlong_share 0.2",
+        "filter": "--dynamic_sampling true",
+        "mismatch": "--mismatch tis",
+        "precision": "--precision bf16 (or fp32)",
+        "batch": "--batch_size",
+    },
+    "grpo_train": {
+        "lr": "--learning_rate",
+        "group": "--num_generations",
+        "temperature": "--temperature",
+        "length": "--max_completion_length",
+        "kl": "--beta",
+        "entropy": "--entropy_coef",
+        "clip_high": "--epsilon_high",
+        "clip": "--epsilon and --epsilon_high",
+        "reuse": "--num_iterations and --steps_per_generation",
+        "target": "--num_iterations 1",
+        "critic_lr": "the critic's learning rate",
+        "critic_warmup": "a critic warm-up",
+        "grad_clip": "--max_grad_norm",
+        "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
+        "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
+        "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
+        "precision": "--precision bf16 (or fp32)",
+        "batch": "--gradient_accumulation_steps",
+    },
+    "trl": {
+        "lr": "learning_rate",
+        "group": "num_generations",
+        "temperature": "temperature",
+        "length": "max_completion_length",
+        "kl": "beta",
+        "entropy": "entropy_coef",
+        "clip_high": "epsilon_high",
+        "clip": "epsilon and epsilon_high",
+        "reuse": "num_iterations and steps_per_generation",
+        "target": "num_iterations=1",
+        "critic_lr": "the critic's learning rate",
+        "critic_warmup": "a critic warm-up",
+        "grad_clip": "max_grad_norm",
+        "overlong": "trl.rewards.get_soft_overlong_punishment as a further reward, or mask_truncated_completions=True",
+        "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
+        "mismatch": "vllm_importance_sampling_correction=True",
+        "precision": "bf16=True with weights in float32, in place of fp16=True",
+        "batch": "gradient_accumulation_steps",
+    },
+    "verl": {
+        "lr": f"{ACTOR}.optim.lr",
+        "group": "actor_rollout_ref.rollout.n",
+        "temperature": "actor_rollout_ref.rollout.temperature",
+        "length": "data.max_response_length",
+        "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
+        "entropy": f"{ACTOR}.entropy_coeff",
+        "clip_high": f"{ACTOR}.clip_ratio_high",
+        "clip": f"{ACTOR}.clip_ratio_low and clip_ratio_high",
+        "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
+        "target": f"{ACTOR}.ppo_epochs=1",
+        "critic_lr": "critic.optim.lr",
+        "critic_warmup": "trainer.critic_warmup=10",
+        "grad_clip": f"{ACTOR}.grad_clip",
+        "overlong": "reward.reward_manager.name=dapo with its overlong_buffer_cfg",
+        "filter": "algorithm.filter_groups.enable=True",
+        "mismatch": "algorithm.rollout_correction.rollout_is=token",
+        "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
+        "batch": "data.train_batch_size",
+    },
+}
+
+# ------------------------------------------------------------------------------------------------ advice
+
+OURSELVES = "our heuristic: "
+# finding: (likely cause, what to change, source)
+ADVICE = {
+    "not-finite": (
+        "an update too large, a log-prob of -inf (a token the policy cannot sample), or fp16 overflow",
+        ["lower {lr}", "{precision}", "keep {grad_clip} at 1", "go on from a checkpoint before this step"],
+        "definition; unsloth#3006, verl#2505",
+    ),
+    "constant-reward": (
+        "the reward pays every completion the same: answers not extracted, a wrong column, completions cut before the "
+        "answer, a task out of reach, or an exception caught and turned into a constant",
+        [
+            "read completions beside their scores",
+            "run scripts/reward_preflight.py on the reward and the data",
+            "raise {length} if completions are cut",
+            "start from easier prompts or add partial credit, so that some score",
+        ],
+        "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",
+    ),
+    "no-signal": (
+        "most groups score all alike, so their advantages are 0 and only the rest of the batch teaches",
+        ["prompts that the model solves sometimes", "raise {group}", "{filter}", "a finer reward (partial credit)"],
+        "forecast: binomial; DAPO (Yu 2025), section 3.2; limit 0.8: "
+        + OURSELVES
+        + "under a fifth of the batch teaches",
+    ),
+    "group-size-1": (
+        "an advantage relative to the group has nothing to compare one completion with: it is 0, or the raw score",
+        ["raise {group} to 8 or more", "or use an estimator without groups (PPO with a critic, ReMax, REINFORCE++)"],
+        "definition; prime-rl docs/training.md advises at least 8",
+    ),
+    "cold-sampling": (
+        "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
+        ["raise {temperature} to 1.0, also for models whose card advises less for use"],
+        "definition (entropy of the sampling distribution); limits 0.2 and 0.01 nats: "
+        + OURSELVES
+        + "nearly every token has one choice",
+    ),
+    "truncation": (
+        "completions hit the length limit before their end token: the score judges the limit, not the answer",
+        ["raise {length}", "shorten what the prompt asks for", "{overlong}"],
+        "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
+    ),
+    "length-collapse": (
+        "short completions pay as well as long ones, or an update destroyed the policy",
+        [
+            "read completions: is the answer still there?",
+            "a reward for the answer, not for brevity; check length penalties",
+            "lower {lr}",
+            "raise {kl}",
+        ],
+        OURSELVES + "half the starting length, and the held-out figure did not gain by it",
+    ),
+    "length-runaway": (
+        "length itself pays (a reward that grows with it, or a loss averaged per completion, which hardly punishes "
+        "long wrong answers), or the end token is forgotten",
+        [
+            "look for a reward that grows with length",
+            "{overlong}",
+            "aggregate the loss over tokens (DAPO) or by a constant (Dr. GRPO)",
+        ],
+        "Dr. GRPO (Liu 2025), section 3.1, on the length bias; limit 1.5: "
+        + OURSELVES
+        + "half as long again without a held-out gain",
+    ),
+    "repetition": (
+        "completions repeat themselves: degenerate text that the reward does not punish, or pays by length",
+        ["add a repetition penalty to the reward", "lower {lr}", "raise {kl}", "read the samples"],
+        OURSELVES + "over half of the 6-character pieces of a completion are repeats; prose stays below a third",
+    ),
+    "entropy-collapse": (
+        "the policy became nearly deterministic before the task was solved, so samples no longer differ",
+        [
+            "raise {clip_high} to 0.28 (no effect with one update per rollout)",
+            "lower {lr}",
+            "a small {entropy} (0.001)",
+            "prompts that are not yet settled",
+        ],
+        "verl docs/algo/entropy.md: reward is about -a exp(entropy) + b, so a fall must buy score; limit a fifth: "
+        + OURSELVES
+        + "an e-fold and more",
+    ),
+    "entropy-explosion": (
+        "the policy drifts toward noise: entropy bonus too strong, updates too large, or tokens that the trainer "
+        "thinks impossible",
+        ["lower {entropy}", "lower {lr}", "raise {kl}", "check sampler and trainer agree (sampler-mismatch)"],
+        "verl docs/algo/entropy.md (sudden rise); limits 2 and 0.2 nats: "
+        + OURSELVES
+        + "doubled without a gain in score",
+    ),
+    "reference-differs": (
+        "the reference is not the initial policy: another checkpoint, adapters that are not off, dropout, or precision",
+        ["load the reference from the same weights", "compare both models' log-probs of one text"],
+        "by construction: KL of a policy to itself is 0; limit 0.01 nats: "
+        + OURSELVES
+        + "bf16 rounding stays below it",
+    ),
+    "kl-runaway": (
+        "the policy leaves the reference faster than the score explains: over-optimised reward or updates too large",
+        ["raise {kl}", "lower {lr}", "end at the checkpoint with the best held-out score"],
+        "Gao 2022, scaling laws for reward over-optimisation; limit 0.3 nats a token: "
+        + OURSELVES
+        + "the circulating 0.5 has no source either",
+    ),
+    "ratio-first-update": (
+        "with one update per rollout old and new policy are the same weights, so the ratio is 1: old log-probs come "
+        "from elsewhere (sampler, other temperature, dropout, padding, precision)",
+        ["run scripts/selfcheck.py", "compute old log-probs with the trainer's own forward pass, dropout off"],
+        "by construction; verl#2996, verl#6280 (micro-batch sizes that differ)",
+    ),
+    "sampler-mismatch": (
+        "sampler and trainer give the same tokens different probabilities: temperature or top-p applied on one side, "
+        "stale weights, chat template, or precision",
+        [
+            "top-p 1 and top-k off",
+            "the same {temperature} on both sides",
+            "check that weights reach the sampler after every step",
+            "{mismatch}",
+            "the same precision on both sides",
+        ],
+        "NeMo-RL docs/guides/grpo.md and adding-new-models.md (error factor 1.05, KL 0.001 to 0.01); "
+        "verl docs/algo/rollout_corr.md (weights)",
+    ),
+    "critic-useless": (
+        "the critic predicts returns no better than a constant: its learning rate, too little warm-up, or returns that "
+        "depend on nothing it sees",
+        ["change {critic_lr} (first ten times higher, then lower)", "{critic_warmup}", "a larger {batch}"],
+        "definition of explained variance; NeMo-RL docs/guides/ppo.md; limit 0.01: " + OURSELVES + "a hundredth is 0",
+    ),
+    "gradient-spikes": (
+        "single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few scores "
+        "that differ",
+        [
+            "keep {grad_clip} at 1 or lower it",
+            "lower {lr}",
+            "a larger {batch}",
+            "look at the completions of these steps",
+        ],
+        OURSELVES + "ten times the median of the 20 steps before, and above 1, the usual clip",
+    ),
+    "lr-high": (
+        "updates too large: the policy was pushed to where its samples no longer score",
+        ["lower {lr} by 3 to 10 times", "fewer updates per rollout: {reuse}", "{target}", "go back to a checkpoint"],
+        "Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats and a clip fraction of 0.3: "
+        + OURSELVES
+        + "several times beyond it",
+    ),
+    "score-collapse": (
+        "the policy lost what it could do: updates too large, a reward that changed, or a mismatch that grew",
+        ["lower {lr}", "raise {kl}", "go back to the best checkpoint", "look at which figure moved first with --plot"],
+        OURSELVES + "below half of the best stretch of the run",
+    ),
+    "lr-low": (
+        "scores differ, yet the policy hardly moves: learning rate too low, or weights in bf16, which swallow updates "
+        "smaller than 1/256 of a weight",
+        ["raise {lr} by 3 to 10 times (LoRA: about 10 times that of full training)", "keep trained weights in float32"],
+        "TRL lora_without_regret.md; limits 1e-4 nats and 1 % of entropy: "
+        + OURSELVES
+        + "no change visible in samples",
+    ),
+    "lr-zero": (
+        "the learning rate is 0: a schedule that has ended, or too few total steps for its warm-up",
+        ["set {lr}", "check the schedule's total number of steps"],
+        "definition",
+    ),
+    "reward-hacking": (
+        "the policy earns score without getting better at the task",
+        [
+            "read high-scoring completions",
+            "lower the weight of the part that rises, or make it pay only beside a right answer",
+            "raise {kl}",
+            "keep the checkpoint with the best held-out figure",
+        ],
+        "Gao 2022, scaling laws for reward over-optimisation; definition",
+    ),
+    "format-only": (
+        "the format is learnt and full; the answers are not getting better",
+        [
+            "lower the format's weight, or pay it only beside a right answer",
+            "easier prompts or a stronger start, so that right answers occur",
+            "{group} larger, so that they occur in a group",
+        ],
+        "open-r1#255, trl#3452; limits 0.9 and 10 steps: " + OURSELVES + "what can still be gained there is noise",
+    ),
+    "loss-is-no-measure": (
+        "at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not; a KL term "
+        "lets it rise",
+        ["nothing: watch reward, held-out score, length and entropy"],
+        "trl#2703, trl#3452",
+    ),
+    "slow-reward": (
+        "scoring takes a large share of the step",
+        ["make the reward async or cheaper, or run it in several processes"],
+        OURSELVES + "three tenths of the time",
+    ),
+    "solved": ("the task is learnt", ["harder prompts, or stop here"], "definition"),
+    "short-run": (
+        "too few steps for trends",
+        ["look again after 10 steps or more"],
+        OURSELVES + "medians of fewer than 3 steps a side",
+    ),
+    "partial-log": ("lines could not be read", ["look at the lines named"], "definition"),
+}
+NOTES = {"loss-is-no-measure", "slow-reward", "solved", "short-run", "partial-log"}
+
+
+@dataclass
+class Finding:
+    """One verdict; `metric` is the name in the log, `step` and `value` where it shows."""
+
+    id: str
+    severity: str
+    metric: str
+    step: int
+    value: float
+    saw: str
+    cause: str
+    change: list[str]
+    source: str
+
+
+@dataclass
+class LoggedRun:
+    """What a log holds, under common names."""
+
+    path: str
+    format: str
+    trainer: str
+    series: dict[str, dict[int, float]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)
+    samples: list[dict] = field(default_factory=list)
+    broken: list[tuple[str, int, float]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def values(self, name: str) -> list[float]:
+        """The finite values of a series, by step."""
+        found = self.series.get(name, {})
+        return [found[step] for step in sorted(found)]
+
+    def steps(self) -> list[int]:
+        """Every training step of the log."""
+        names = [name for name in self.series if name != "held_out"]
+        return sorted({step for name in names for step in self.series[name]})
+
+    def parts(self) -> dict[str, list[float]]:
+        """The means of the reward functions, in the order of the log."""
+        return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
+
+    def find(self, id: str, name: str, saw: str, step: int | None = None, note: bool = False) -> Finding:
+        """A finding about a series; without a step, where it is half way from its start to its end, or the last one."""
+        found = self.series.get(name) or {0: 0.0}
+        step = onset(found) if step is None else step
+        cause, change, source = ADVICE[id]
+        words = SETTINGS[self.trainer]
+        severity = "note" if note or id in NOTES else "finding"
+        metric, value = self.names.get(name, name), found.get(step, 0.0)
+        return Finding(id, severity, metric, step, value, saw, cause, [c.format(**words) for c in change], source)
+
+
+class UnreadableError(Exception):
+    """The input is no log that can be judged."""
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def need_log(condition, message: str) -> None:
+    """Raise UnreadableError unless the condition holds."""
+    if not condition:
+        raise UnreadableError(message)
+
+
+def as_number(value) -> float | None:
+    """A float from a JSON or console value; None where it is none. numpy's `np.float64(1.5)` is read too."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def read_text(path: Path) -> str:
+    """The text of a log; a binary or empty file is refused."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
+    need_log(data.strip(), f"got {path}, which is empty; expected a log with at least one step")
+    text = data.decode("utf-8", errors="replace")
+    odd = text.count("\0") + text.count("\ufffd")
+    need_log(
+        odd * 50 < len(text), f"got {path}, which is binary; expected text: metrics.jsonl, trainer_state.json, a log"
+    )
+    return text
+
+
+def rows_of_json(text: str) -> tuple[list[dict], list[int], int]:
+    """Objects of a JSONL text, numbers of the lines that hold none, and how many lines are not empty."""
+    rows, bad, count = [], [], 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        count += 1
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            bad.append(number)
+    return rows, bad, count
+
+
+def console_dicts(text: str) -> list[dict]:
+    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
+    found = []
+    for match in re.findall(r"\{'[^{}\n]*\}", text):
+        try:
+            row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(row, dict) and ({"loss", "reward"} & set(row) or any(str(k).startswith("eval_") for k in row)):
+            found.append(row)
+    return found
+
+
+def console_steps(text: str) -> list[dict]:
+    """The lines of verl's console logger: step:N - key:value - key:value."""
+    rows = []
+    for step, line in re.findall(r"\bstep:(\d+) - (.+)", re.sub(r"\x1b\[[0-9;]*m", "", text)):
+        pairs = [part.rpartition(":") for part in line.strip().split(" - ")]
+        rows.append({"step": int(step), **{key: value for key, _, value in pairs if key}})
+    return rows
+
+
+def printed_config(text: str) -> dict:
+    """verl's configuration, which it prints at the start over many lines, each with Ray's prefix; {} without one."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    start = re.search(r"\{'actor_rollout_ref': ", plain)
+    lines = []
+    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
+        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
+        if line[:1] not in " {" and line != "":  # another process in between
+            continue
+        lines.append(line)
+        if line.endswith("}}"):
+            try:
+                return ast.literal_eval("\n".join(lines))
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+    return {}
+
+
+def value_at(config: dict, path: str, default=None):
+    """A value of nested dicts by its dotted path."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+    return default if config is None else config
+
+
+def verl_settings(config: dict) -> dict:
+    """What the checks want to know of verl's configuration."""
+    if not config:
+        return {}
+    batch, mini = value_at(config, "data.train_batch_size"), value_at(config, f"{ACTOR}.ppo_mini_batch_size")
+    epochs = value_at(config, f"{ACTOR}.ppo_epochs", 1)
+    bypass = value_at(config, "algorithm.rollout_correction.bypass_mode", False)
+    return {
+        "group_size": value_at(config, "actor_rollout_ref.rollout.n"),
+        "temperature": value_at(config, "actor_rollout_ref.rollout.temperature"),
+        "max_length": value_at(config, "data.max_response_length"),
+        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "grouped": value_at(config, "algorithm.adv_estimator")
+        in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
+    }
+
+
+def our_settings(config: dict) -> tuple[str, dict]:
+    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
+    if "num_generations" in config:
+        passes, per = config.get("num_iterations", 1), config.get("steps_per_generation", 0)
+        one = passes == 1 and per in (0, config.get("gradient_accumulation_steps", 0))
+        one = one and not config.get("generation_batch_size")
+        settings = {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
+        settings |= {"temperature": config.get("temperature"), "updates": 1 if one else None, "grouped": True}
+        return "grpo_train", settings | {"fp16": config.get("precision") == "fp16"}
+    if "ppo_epochs" in config:
+        advantage = config.get("advantage") or config.get("algorithm") or "gae"
+        alone = ("gae", "ppo", "remax", "reinforce_pp")
+        settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
+        settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
+        settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
+        settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
+    return "", {}
+
+
+def common_name(key: str, dialect: str) -> str | None:
+    """The common name of a framework's metric."""
+    names = {"ours": OURS, "trl": TRL, "verl": VERL}[dialect]
+    if key in names:
+        return names[key]
+    if re.fullmatch(HELD_OUT[dialect], key):
+        return "held_out"
+    part = re.fullmatch(PARTS[dialect], key)
+    return f"part:{part[1]}" if part else None
+
+
+def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
+    """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
+    held_out: dict[int, list[float]] = {}
+    for row in rows:
+        step = int(as_number(row.get("step")) or 0)
+        for key, raw in row.items():
+            name, value = common_name(str(key), dialect), as_number(raw)
+            if name is None or value is None:
+                continue
+            if not math.isfinite(value):
+                run.broken.append((str(key), step, value))
+                continue
+            run.names.setdefault(name, str(key))
+            if name == "held_out" and dialect == "verl":  # one key per data source: their mean
+                held_out.setdefault(step, []).append(value)
+                value = statistics.fmean(held_out[step])
+            run.series.setdefault(name, {})[step] = value
+        held_out.pop(step, None)
+    return run
+
+
+def drop_padded(run: LoggedRun) -> LoggedRun:
+    """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
+    longest = run.series.get("length_max", {})
+    limit = run.settings.get("max_length")
+    if not limit and longest:  # a length that half the steps reach and none exceeds is taken for the limit
+        top = max(longest.values())
+        limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
+    for step, value in longest.items():
+        if limit and value < limit and step in run.series.get("truncated", {}):
+            run.series["truncated"][step] = 0.0
+    return run
+
+
+def numbered(rows: list[dict]) -> list[dict]:
+    """Give rows without a step the count of training entries so far."""
+    step = 0
+    for row in rows:
+        is_training = "loss" in row or "reward" in row
+        step = int(as_number(row.get("step")) or (step + 1 if is_training else step))
+        row["step"] = step
+    return rows
+
+
+def parse(path: Path, text: str) -> LoggedRun:
+    """Read any of the formats."""
+    whole = None
+    if text.lstrip()[:1] in "{[":
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError):
+            whole = None
+    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
+        rows = [row for row in whole["log_history"] if isinstance(row, dict)]
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl"), numbered(rows), "trl")
+    rows, bad, count = rows_of_json(text)
+    if rows and len(rows) * 2 >= count:
+        run = parse_rows(path, rows)
+        if bad:
+            torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
+            what = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
+            run.remarks.append(f"{what} (line {bad[0]}); left out")
+        return run
+    rows = console_steps(text)
+    if rows:
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(printed_config(text)))
+        return drop_padded(fill_series(run, rows, "verl"))
+    rows = console_dicts(text)
+    if rows:
+        run = LoggedRun(str(path), "TRL console", "trl")
+        run.remarks.append("the console shows no steps: they are counted entries")
+        return fill_series(run, numbered(rows), "trl")
+    raise UnreadableError(
+        f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
+        "output, or verl's file log; try the run's folder"
+    )
+
+
+def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
+    """A run from JSONL rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+    if all(isinstance(row.get("data"), dict) for row in rows):
+        flat = [{**row["data"], "step": row.get("step")} for row in rows]
+        return drop_padded(fill_series(LoggedRun(str(path), "verl file log", "verl"), flat, "verl"))
+    keys = {key for row in rows for key in row}
+    if keys & set(OURS):
+        trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+        return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
+    return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
+
+
+def log_of_folder(folder: Path) -> Path:
+    """The log inside a run's folder."""
+    for name in ("metrics.jsonl", "trainer_state.json"):
+        if (folder / name).exists():
+            return folder / name
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
+    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
+    need_log(
+        states or len(others) == 1,
+        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
+        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
+    )
+    return states[-1] if states else others[0]
+
+
+def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
+    """Objects of a file beside the log; what cannot be read is remarked."""
+    other = path.with_name(name)
+    if not other.exists():
+        return []
+    try:
+        text = read_text(other)
+        return rows_of_json(text)[0] if name.endswith(".jsonl") else [dict(json.loads(text))]
+    except (UnreadableError, ValueError, TypeError, RecursionError):
+        run.remarks.append(f"{name} beside it could not be read")
+        return []
+
+
+def load_run(source: str, group_size: int = 0) -> LoggedRun:
+    """Read a run from a file or folder, with the config.json and samples.jsonl beside it."""
+    path = Path(source)
+    if path.is_dir():
+        path = log_of_folder(path)
+    run = parse(path, read_text(path))
+    if run.format == "metrics.jsonl":
+        run.samples = beside(path, "samples.jsonl", run)
+        for config in beside(path, "config.json", run):
+            trainer, run.settings = our_settings(config)
+            run.trainer = trainer or run.trainer
+    if group_size:
+        run.settings["group_size"] = group_size
+    seen = len(run.steps())
+    need_log(
+        seen or run.broken,
+        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
+        f"names such as {', '.join(list({'ours': OURS, 'trl': TRL, 'verl': VERL}[dialect_of(run)])[:3])}",
+    )
+    return run
+
+
+def dialect_of(run: LoggedRun) -> str:
+    """Whose metric names a run's log has."""
+    return run.trainer if run.trainer in ("trl", "verl") else "ours"
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def window(count: int) -> int:
+    """Steps in the first and in the last stretch of a run."""
+    return max(3, min(count // 4, 20))
+
+
+def ends(values: list[float]) -> tuple[float, float]:
+    """Medians of the first and of the last stretch."""
+    k = window(len(values))
+    return statistics.median(values[:k]), statistics.median(values[-k:])
+
+
+def standard_error(values: list[float]) -> float:
+    """Standard error of the difference between the medians of the first and the last stretch.
+
+    The scatter of a step is 1.4826 times the median distance of neighbours over sqrt 2, which a trend only makes
+    larger; the median of k steps has the standard error 1.25 scatter / sqrt k.
+    """
+    differences = [abs(b - a) for a, b in itertools.pairwise(values)]
+    scatter = 1.4826 * statistics.median(differences) / math.sqrt(2)
+    return 1.25 * scatter * math.sqrt(2 / window(len(values)))
+
+
+def trend(values: list[float]) -> int:
+    """1 where the last stretch lies above the first, -1 below, 0 within 3 standard errors or below 10 steps."""
+    if len(values) < TREND_STEPS:
+        return 0
+    first, last = ends(values)
+    return 0 if abs(last - first) <= max(3 * standard_error(values), 1e-9) else 1 if last > first else -1
+
+
+def is_flat(values: list[float], slack: float = 0.02) -> bool:
+    """Whether 20 steps or more show no rise: neither a trend nor more than `slack` between the medians."""
+    first, last = ends(values) if values else (0.0, 0.0)
+    return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= slack
+
+
+def onset(found: dict[int, float]) -> int:
+    """The first step at which a series with a trend is half way; the last step of one without."""
+    steps = sorted(found)
+    values = [found[step] for step in steps]
+    way = trend(values)
+    if not way:
+        return steps[-1]
+    middle = sum(ends(values)) / 2
+    return next(step for step, value in zip(steps, values, strict=True) if way * (value - middle) >= 0)
+
+
+def late(run: LoggedRun, name: str) -> float:
+    """Median of the last stretch of a series."""
+    return ends(run.values(name))[1]
+
+
+def span(run: LoggedRun, name: str) -> str:
+    """The last stretch as text: steps 31-40."""
+    steps = sorted(run.series[name])
+    return f"steps {steps[-min(len(steps), window(len(steps)))]}-{steps[-1]}"
+
+
+def forecast(p: float, group: int) -> float:
+    """Expected share of groups whose 0/1 rewards are all equal, at pass rate p."""
+    return p**group + (1 - p) ** group
+
+
+def first_part(run: LoggedRun) -> tuple[str, list[float]]:
+    """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
+    parts = run.parts()
+    for name in parts:
+        if re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE) and not is_format(name):
+            return name, parts[name]
+    others = [(name, values) for name, values in parts.items() if not is_format(name)]
+    return others[0] if others else ("score", run.values("score"))
+
+
+def is_format(name: str) -> bool:
+    """Whether a reward function's name says that it judges the form."""
+    return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
+
+
+def is_constant(run: LoggedRun) -> bool:
+    """Whether every completion scored the same in four steps of five."""
+    if run.series.get("score_std"):
+        alike = [value <= 1e-6 for value in run.values("score_std")]
+    else:
+        pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
+        alike = [high - low <= 1e-6 for high, low in pairs]
+    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
+
+
+def is_solved(run: LoggedRun) -> bool:
+    """Whether the task was learnt in this run: held-out figure or correctness at 0.95, after having been below."""
+    held_out = run.values("held_out")
+    if held_out and max(held_out) <= 1:
+        return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
+    _, part = first_part(run)
+    return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
+
+
+def repeats(text: str) -> float:
+    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
+    text = text[:1000]
+    pieces = [text[i : i + 6] for i in range(len(text) - 5)]
+    return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
+
+
+# ------------------------------------------------------------------------------------------------ checks
+
+
+def check_finite(run: LoggedRun):
+    """NaN, infinities, and updates left out for them."""
+    bad = [
+        b
+        for b in run.broken
+        if common_name(b[0], dialect_of(run)) in ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
+    ]
+    if bad:
+        metric, step, value = bad[0]
+        run.names.setdefault("broken", metric)
+        finding = run.find(
+            "not-finite", "broken", f"{metric} is {value} at step {step}, {len(bad)} such values in all", step
+        )
+        finding.metric = metric
+        yield finding
+    skipped = run.series.get("skipped", {})
+    steps = [step for step, value in sorted(skipped.items()) if value]
+    allowed = 0.2 * len(skipped) if run.settings.get("fp16") else 0  # fp16's loss scale settles that way
+    if steps and len(steps) > allowed and not bad:
+        saw = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
+        yield run.find("not-finite", "skipped", saw, steps[0], note=len(steps) < 0.01 * len(skipped))
+
+
+def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
+    """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
+    scores = run.values("score")
+    if len(scores) < TREND_STEPS:
+        return None
+    width = min(window(len(scores)), 5)
+    best = max(statistics.median(scores[i : i + width]) for i in range(len(scores) - width + 1))
+    best = max(best, scores[0])  # an update that destroys the policy at once leaves no good stretch
+    last, floor = ends(scores)[1], min(0, *scores)
+    spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
+    if best - last <= max(0.5 * (best - floor), spread / 2, 3 * standard_error(scores), 1e-6):
+        return None
+    found = sorted(run.series["score"].items())
+    if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
+        return None
+    top = max(found, key=lambda pair: pair[1])[0]
+    return best, last, next((step for step, v in found if step > top and v < (best + last) / 2), found[-1][0])
+
+
+def check_constant(run: LoggedRun):
+    """Every completion scores the same."""
+    if is_constant(run) and not is_solved(run) and not collapse(run):
+        value, name = late(run, "score"), "score_std" if "score_std" in run.series else "score"
+        saw = f"all completions of nearly every step scored the same, {value:.4g} in {span(run, 'score')}"
+        if "truncated" in run.series and late(run, "truncated") > 0.2:
+            saw += f"; {late(run, 'truncated'):.0%} of them were cut by the length limit"
+        yield run.find("constant-reward", name, saw)
+
+
+def check_signal(run: LoggedRun):
+    """Groups without spread, against the binomial forecast."""
+    if is_constant(run):
+        return
+    if "zero_std" in run.series:
+        share = late(run, "zero_std")
+        saw = f"{share:.0%} of the groups in {span(run, 'zero_std')} score all alike"
+        name = "zero_std"
+    else:
+        pairs = list(zip(run.values("advantage_max"), run.values("advantage_min"), strict=False))[-20:]
+        share = sum(high == low for high, low in pairs) / max(1, len(pairs))
+        saw, name = f"in {share:.0%} of the last {len(pairs)} steps no completion had an advantage", "advantage_max"
+    if share < 0.8 or len(run.values(name)) < 3:
+        return
+    part, means = first_part(run)
+    p, group = (ends(means)[1] if means else -1), run.settings.get("group_size")
+    if group and 0 <= p <= 1:
+        expected = forecast(p, group)
+        saw += (
+            f"; p^G + (1-p)^G gives {expected:.0%} at pass rate {p:.3g} ({part}, taken as 0 or 1) and groups of {group}"
+        )
+        enough = next((g for g in (2**i for i in range(1, 9)) if g > group and forecast(p, g) < 0.5), None)
+        if share > expected + 0.15:
+            saw += ": more than chance, so prompts are always or never solved, or samples hardly differ"
+        elif enough:
+            saw += f"; groups of {enough} would bring it to {forecast(p, enough):.0%}"
+    if is_solved(run):
+        yield run.find("solved", name, saw)
+    else:
+        yield run.find("no-signal", name, saw)
+
+
+def check_group(run: LoggedRun):
+    """A group of one."""
+    if run.settings.get("group_size") == 1 and run.settings.get("grouped"):
+        words = SETTINGS[run.trainer]["group"]
+        yield run.find("group-size-1", "score", f"{words} is 1 with an advantage that compares within groups")
+
+
+def check_temperature(run: LoggedRun):
+    """Nearly greedy sampling: by the setting, or by the entropy of the first steps."""
+    temperature = run.settings.get("temperature")
+    if temperature is not None and temperature < 0.2:
+        yield run.find("cold-sampling", "entropy", f"{SETTINGS[run.trainer]['temperature']} is {temperature}")
+    elif temperature is None and run.values("entropy") and ends(run.values("entropy"))[0] < 0.01:
+        step = min(run.series["entropy"])
+        saw = f"entropy of the first steps is {ends(run.values('entropy'))[0]:.3g} nats a token"
+        yield run.find("cold-sampling", "entropy", saw, step)
+
+
+def gained(run: LoggedRun) -> bool:
+    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+    held_out = run.values("held_out")
+    if len(held_out) >= 2:
+        return held_out[-1] - held_out[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+    return trend(first_part(run)[1]) > 0
+
+
+def check_length(run: LoggedRun):
+    """Truncation, runaway and collapse of the completions."""
+    cut, lengths = run.values("truncated"), run.values("length")
+    if len(cut) >= 3 and ends(cut)[1] >= 0.2:
+        first, last = ends(cut)
+        saw = (
+            f"{last:.0%} of the completions in {span(run, 'truncated')} hit the length limit ({first:.0%} at the start)"
+        )
+        yield run.find("truncation", "truncated", saw)
+    if len(lengths) < TREND_STEPS:
+        return
+    first, last = ends(lengths)
+    saw = f"mean length went from {first:.4g} to {last:.4g} tokens"
+    if last > 1.5 * first and trend(lengths) > 0 and not gained(run):
+        yield run.find("length-runaway", "length", saw + " without a gain in correctness")
+    if last < 0.5 * first and trend(lengths) < 0 and not gained(run):
+        yield run.find("length-collapse", "length", saw + " without a gain in correctness")
+
+
+def check_repetition(run: LoggedRun):
+    """Completions that repeat themselves, by samples.jsonl."""
+    by_step: dict[int, list[float]] = {}
+    for row in run.samples:
+        text = row.get("completion")
+        if row.get("kind") == "train" and isinstance(text, str):
+            by_step.setdefault(int(as_number(row.get("step")) or 0), []).append(repeats(text))
+    shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
+    if shares and list(shares.values())[-1] > 0.5:
+        run.series["repeats"], last = shares, max(shares)
+        run.names["repeats"] = "samples.jsonl"
+        saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"
+        yield run.find("repetition", "repeats", saw)
+
+
+def check_entropy(run: LoggedRun):
+    """Entropy that falls without buying score, or explodes."""
+    values = run.values("entropy")
+    if len(values) < TREND_STEPS:
+        return
+    first, last = ends(values)
+    half = run.values("score")[len(run.values("score")) // 2 :]
+    rising = trend(half) > 0 or trend(run.values("score")) > 0
+    saw = f"entropy went from {first:.3g} to {last:.3g} nats a token"
+    if 0.01 < first and last < 0.2 * first and not is_solved(run) and not rising:
+        yield run.find("entropy-collapse", "entropy", saw + " and the score does not rise")
+    if last > max(2 * first, first + 0.2) and (collapse(run) or not gained(run)):
+        yield run.find("entropy-explosion", "entropy", saw + " without a gain in correctness")
+
+
+def check_kl(run: LoggedRun):
+    """KL to the reference: 0 at step 1, and slow after that."""
+    values, found = run.values("kl"), run.series.get("kl", {})
+    if not values:
+        return
+    one_update = run.settings.get("updates") == 1 or dialect_of(run) == "ours" or run.format == "trainer_state.json"
+    if min(found) <= 1 and abs(found[min(found)]) > 0.01 and one_update:
+        saw = f"KL to the reference is {found[min(found)]:.3g} nats a token at step {min(found)}, before any update"
+        yield run.find("reference-differs", "kl", saw, min(found))
+    last = ends(values)[1]
+    half = run.values("score")[len(run.values("score")) // 2 :]
+    if len(values) >= TREND_STEPS and last > 0.3 and trend(values) > 0 and not (gained(run) and trend(half) > 0):
+        saw = f"KL to the reference is {last:.3g} nats a token in {span(run, 'kl')}, and correctness does not follow"
+        yield run.find("kl-runaway", "kl", saw)
+
+
+def check_ratio(run: LoggedRun):
+    """The ratio of a rollout's only update."""
+    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
+    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
+        for step, value in sorted(run.series.get(name, {}).items()):
+            if updates.get(step, constant) == 1 and value > limit:
+                saw = f"{run.names[name]} is {value:.4g} at step {step}, which has one update per rollout"
+                yield run.find("ratio-first-update", name, saw, step)
+                return
+
+
+def check_mismatch(run: LoggedRun):
+    """Sampler and trainer disagree on the probability of sampled tokens."""
+    limits = [
+        ("gap_mean", lambda v: v > math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
+        ("mismatch_kl", lambda v: v > 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
+        ("weight_mean", lambda v: not 0.5 <= v <= 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
+        ("weight_ess", lambda v: v < 0.3, "effective sample size {:.3g} of the batch; below 0.3"),
+        ("weight_std", lambda v: v > 1, "standard deviation of the importance weights {:.3g}; above 1"),
+        (
+            "probs_correlation",
+            lambda v: v < 0.9,
+            "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)",
+        ),
+    ]
+    gap = (
+        0.01 if run.settings.get("exact") else 2.0
+    )  # fp32 with one sampler: rounding; else single tokens may differ much
+    limits.append(
+        ("gap_max", lambda v: v > gap, "largest difference of a token {:.3g} nats; above " + f"{gap} (our heuristic)")
+    )
+    for name, wrong, text in limits:
+        values = run.values(name)
+        if values and wrong(statistics.median(values)):
+            first = next(step for step, value in sorted(run.series[name].items()) if wrong(value))
+            saw = text.format(statistics.median(values)) + f"; median of all steps, first at step {first}"
+            yield run.find("sampler-mismatch", name, saw, first)
+            return
+
+
+def check_critic(run: LoggedRun):
+    """A critic that explains nothing though scores differ."""
+    values = run.values("explained_variance")
+    values = values[TREND_STEPS:]  # warm-up
+    if len(values) < TREND_STEPS or is_solved(run) or is_constant(run):
+        return
+    middle = statistics.median(values[-max(TREND_STEPS, len(values) // 2) :])
+    spread = run.values("score_std")
+    if spread and ends(spread)[1] < 0.25 * ends(spread)[0]:  # nearly all score alike: nothing left to explain
+        return
+    if middle <= 0.01:
+        harmless = trend(run.values("score")) > 0 and middle > -0.5
+        saw = (
+            f"explained variance {middle:.3g}, median of the later steps" + "; the score rises all the same" * harmless
+        )
+        yield run.find("critic-useless", "explained_variance", saw, note=harmless)
+
+
+def check_gradients(run: LoggedRun):
+    """Gradients far above those of the steps before."""
+    found = sorted(run.series.get("grad_norm", {}).items())
+    spikes = []
+    for i in range(5, len(found)):
+        before = statistics.median(value for _, value in found[max(0, i - 20) : i])
+        if found[i][1] > 1 and found[i][1] > 10 * before > 0.01:
+            spikes.append((found[i][0], found[i][1], before))
+    if spikes:
+        step, value, before = max(spikes, key=lambda s: s[1])
+        saw = f"{len(spikes)} spikes; the largest {value:.3g} at step {step} after a median of {before:.3g}"
+        yield run.find(
+            "gradient-spikes", "grad_norm", saw, step, note=len(spikes) < 0.02 * len(found) and not collapse(run)
+        )
+
+
+def check_rate(run: LoggedRun):
+    """Learning rate too high, too low, or 0."""
+    rates = run.values("lr")
+    if len(rates) >= 3 and max(rates[: len(rates) // 2 + 2]) == 0:
+        yield run.find("lr-zero", "lr", "the learning rate is 0 in the first half of the run")
+        return
+    for name, limit, what in (
+        ("kl_step", 0.1, "KL of one step's update"),
+        ("clip_frac", 0.3, "clipped share of tokens"),
+    ):
+        found = sorted(run.series.get(name, {}).items())
+        high = [(step, value) for step, value in found if value > limit]
+        if len(high) >= 3 and len(high) >= 0.1 * len(found):
+            step, value = max(high, key=lambda h: h[1])
+            saw = f"{what} above {limit} in {len(high)} of {len(found)} steps, up to {value:.3g} at step {step}"
+            yield run.find("lr-high", name, saw, step)
+            break
+    else:
+        high = []
+    lost = collapse(run)
+    if lost:
+        best, last, step = lost
+        kl = run.series.get("kl", {})
+        before = max((s for s in kl if s < step), default=None)
+        if before is not None and kl.get(step, 0) - kl[before] > 0.5 and not high:
+            saw = f"KL to the reference went from {kl[before]:.3g} to {kl[step]:.3g} nats a token in one step"
+            yield run.find("lr-high", "kl", saw, step)
+        saw = f"the score fell from {best:.3g} to {last:.3g}; half of it was lost by step {step}"
+        yield run.find("score-collapse", "score", saw, step)
+
+
+def check_movement(run: LoggedRun):
+    """Scores differ and nothing changes."""
+    scores = run.values("score")
+    if len(scores) < 2 * TREND_STEPS or trend(scores) or is_solved(run) or is_constant(run):
+        return
+    if run.series.get("zero_std") and late(run, "zero_std") >= 0.8:
+        return
+    if run.series.get("kl"):
+        name, still = "kl", abs(late(run, "kl")) < 1e-4
+    elif run.series.get("kl_step") and (run.settings.get("updates") or 1) > 1:  # else 0 by construction
+        name, still = "kl_step", abs(statistics.median(run.values("kl_step"))) < 1e-7
+    elif run.series.get("entropy"):
+        first, last = ends(run.values("entropy"))
+        name, still = "entropy", abs(last - first) < 0.01 * abs(first)
+    else:
+        return
+    if still:
+        saw = f"the score is flat over {len(scores)} steps and {run.names[name]} is {late(run, name):.3g}"
+        yield run.find("lr-low", name, saw)
+
+
+def check_hacking(run: LoggedRun):
+    """Score up, the task not."""
+    if trend(run.values("score")) <= 0:
+        return
+    first, last = ends(run.values("score"))
+    held_out, (name, part) = run.values("held_out"), first_part(run)
+    saw = f"the score rose from {first:.3g} to {last:.3g}"
+    if len(held_out) >= 2:
+        if not gained(run) and max(held_out) < SOLVED:
+            peak = max(held_out)
+            saw += f", the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g} (best {peak:.3g})"
+            yield run.find(
+                "reward-hacking", "held_out", saw, max(run.series["held_out"], key=run.series["held_out"].get)
+            )
+        return
+    rising = [other for other, values in run.parts().items() if other != name and trend(values) > 0]
+    falls, stands = trend(part) < 0, is_flat(part) and not all(map(is_format, rising))
+    if rising and ends(part)[0] < SOLVED and (falls or stands):
+        saw += f" by {', '.join(rising)}, while {name} went from {ends(part)[0]:.3g} to {ends(part)[1]:.3g}"
+        yield run.find("reward-hacking", f"part:{name}", saw)
+
+
+def check_format(run: LoggedRun):
+    """The format is full, the answers stand still."""
+    name, part = first_part(run)
+    if not is_flat(part) or ends(part)[1] >= 0.9 or gained(run):
+        return
+    for other, values in run.parts().items():
+        if other == name or not is_format(other) or not values:
+            continue
+        top = max(max(values), 1.0 if max(values) > 0.5 else 0.05)  # parts may be logged with their weight
+        if ends(values)[1] >= 0.9 * top:
+            saw = f"{other} is at {ends(values)[1]:.3g} in {span(run, f'part:{other}')}"
+            yield run.find("format-only", f"part:{other}", f"{saw}, {name} stands at {ends(part)[1]:.3g}")
+            return
+
+
+def check_remarks(run: LoggedRun):
+    """Notes: loss, slow rewards, solved, short, torn."""
+    losses = run.values("loss")
+    near = abs(statistics.median(losses)) < 1e-3 and not is_constant(run) if losses else False
+    if len(losses) >= 3 and (trend(losses) > 0 or near):
+        first, last = ends(losses)
+        yield run.find("loss-is-no-measure", "loss", f"the loss went from {first:.3g} to {last:.3g}: this is no fault")
+    scoring, step = run.values("time_reward"), run.values("time_step")
+    if len(scoring) >= 3:
+        whole = (
+            statistics.median(step)
+            if step
+            else statistics.median(scoring) + statistics.median(run.values("time_rollout") or [0])
+        )
+        if whole and statistics.median(scoring) > 0.3 * whole:
+            saw = f"rewards take {statistics.median(scoring):.3g} s of {whole:.3g} s"
+            yield run.find("slow-reward", "time_reward", saw)
+    if is_solved(run) and not (run.series.get("zero_std") and late(run, "zero_std") >= 0.8):
+        held_out = run.values("held_out")
+        saw = (
+            f"held-out {held_out[-1]:.3g}" if held_out else f"{first_part(run)[0]} at {ends(first_part(run)[1])[1]:.3g}"
+        )
+        yield run.find("solved", "held_out" if held_out else "score", saw)
+    if len(run.steps()) < TREND_STEPS:
+        yield run.find("short-run", "score", f"{len(run.steps())} steps: trends were not judged")
+    for remark in run.remarks:
+        if "line" in remark:
+            yield run.find("partial-log", "score", remark)
+
+
+# (check, one of these series is needed)
+CHECKS = [
+    (check_finite, ()),
+    (check_ratio, ("ratio_max", "clip_frac")),
+    (
+        check_mismatch,
+        ("gap_mean", "gap_max", "mismatch_kl", "weight_mean", "weight_ess", "weight_std", "probs_correlation"),
+    ),
+    (check_group, ()),
+    (check_temperature, ()),
+    (check_rate, ("score",)),
+    (check_constant, ("score_std", "score_max")),
+    (check_signal, ("zero_std", "advantage_max")),
+    (check_length, ("length", "truncated")),
+    (check_repetition, ()),
+    (check_entropy, ("entropy",)),
+    (check_kl, ("kl",)),
+    (check_critic, ("explained_variance",)),
+    (check_gradients, ("grad_norm",)),
+    (check_movement, ("kl", "kl_step", "entropy")),
+    (check_hacking, ("held_out", "score")),
+    (check_format, ("score",)),
+    (check_remarks, ()),
+]
+
+
+def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
+    """Findings of a run, findings before notes, and the names of the checks for which the log has no figures."""
+    found, left_out = [], []
+    for check, needs in CHECKS:
+        if needs and not any(run.series.get(name) for name in needs):
+            left_out.append(check.__name__.removeprefix("check_"))
+        else:
+            found += check(run)
+    return sorted(found, key=lambda f: f.severity == "note"), left_out
+
+
+# ------------------------------------------------------------------------------------------------ output
+
+
+def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
+    """A run's verdict as plain data."""
+    steps = run.steps() or [b[1] for b in run.broken]
+    verdict = "findings" if any(f.severity == "finding" for f in found) else "healthy"
+    facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
+    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
+
+
+def print_verdict(data: dict) -> None:
+    """A run's verdict for a person."""
+    first, last = data["steps"]
+    count = sum(f["severity"] == "finding" for f in data["findings"])
+    verdict = "healthy" if not count else f"{count} finding{'s' * (count > 1)}"
+    print(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
+    for f in data["findings"]:
+        print(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
+        print(f"    saw     {f['saw']}\n    cause   {f['cause']}")
+        for i, change in enumerate(f["change"]):
+            print(f"    {'change ' if i == 0 else '       '} {change}")
+        print(f"    source  {f['source']}")
+    if data["not_judged"]:
+        print(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
+
+
+PANELS = [
+    ("score and held-out", ["score", "held_out"]),
+    ("groups without signal, truncated, clipped (share)", ["zero_std", "truncated", "clip_frac"]),
+    ("completion length (tokens)", ["length"]),
+    ("entropy (nats a token)", ["entropy"]),
+    ("KL: to the reference, of a step, to the sampler", ["kl", "kl_step", "mismatch_kl"]),
+    ("gradient norm", ["grad_norm", "critic_grad_norm"]),
+    ("explained variance", ["explained_variance"]),
+    ("ratio and importance weights", ["ratio_max", "weight_mean", "weight_ess"]),
+]
+
+
+def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
+    """Draw what the checks looked at; findings of a single run are marked at their step."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
+    for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
+        for run in runs:
+            for name in names:
+                points = sorted(run.series.get(name, {}).items())
+                label = run.names.get(name, name) + (
+                    f" · {Path(run.path).parent.name or run.path}" if len(runs) > 1 else ""
+                )
+                if points:
+                    marker = "o" if len(points) < 20 else None
+                    axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
+        marks = [f for f in reports[0]["findings"] if f["severity"] == "finding"] if len(runs) == 1 else []
+        for f in marks:
+            if axis.lines and f["metric"] in [line.get_label() for line in axis.lines]:
+                axis.axvline(f["step"], color="tab:red", linestyle="--", linewidth=1)
+                axis.annotate(
+                    f["id"],
+                    (f["step"], 0.5),
+                    xycoords=("data", "axes fraction"),
+                    rotation=90,
+                    ha="right",
+                    va="center",
+                    color="tab:red",
+                    fontsize=8,
+                )
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=7)
+        else:
+            axis.text(0.5, 0.5, "not in the log", transform=axis.transAxes, ha="center", color="gray")
+            axis.set(xticks=[], yticks=[])
+    worst = {r["path"]: [f["id"] for f in r["findings"] if f["severity"] == "finding"] for r in reports}
+    figure.suptitle("\n".join(f"{path}: {', '.join(ids) or 'healthy'}" for path, ids in worst.items()), fontsize=10)
+    try:
+        figure.savefig(target, dpi=100)
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"got --plot {target} ({error}); expected a name such as curves.png") from None
+    finally:
+        pyplot.close(figure)
+
+
+# ------------------------------------------------------------------------------------------------ command
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN_OR_FILE", help="run folder or log, see above; several are read in turn"
+    )
+    parser.add_argument("--json", action="store_true", help="verdicts as JSON (default: text)")
+    parser.add_argument(
+        "--plot", metavar="FILE.png", type=Path, help="draw the curves, findings marked (default: none)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="let --plot replace a file (default: refuse)")
+    text = "completions per prompt, for the forecast, where the log does not say (default: 0, from the run's settings)"
+    parser.add_argument("--group_size", "--group-size", type=int, default=0, metavar="G", help=text)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    parser = command_line()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], flags, n=1)
+        parser.error(
+            f"got unknown argument {unknown[0]!r}; expected a flag of --help{'; try ' + near[0] if near else ''}"
+        )
+    runs, reports, failed = [], [], []
+    for source in args.runs:
+        try:
+            run = load_run(source, args.group_size)
+            reports.append(judgement(run, *diagnose(run)))
+            runs.append(run)
+        except UnreadableError as error:
+            failed.append({"path": source, "verdict": "unreadable", "error": str(error)})
+            print(f"error: {error}", file=sys.stderr)
+    try:
+        if args.plot and runs:
+            free = args.overwrite or not args.plot.exists()
+            need_log(free, f"got --plot {args.plot}, which exists; expected a new name; try --overwrite")
+            draw(runs, reports, args.plot)
+    except UnreadableError as error:
+        failed.append({"path": str(args.plot), "verdict": "unreadable", "error": str(error)})
+        print(f"error: {error}", file=sys.stderr)
+    code = 2 if failed else int(any(r["verdict"] == "findings" for r in reports))
+    if args.json:
+        print(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
+    else:
+        for i, data in enumerate(reports):
+            print("\n" * (i > 0), end="")
+            print_verdict(data)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,591 @@
+"""diagnose.py: every finding fires on its material and on no healthy run; all formats; bad input; the plot.
+
+tests/data/diagnose holds excerpts of real runs of ppo_train.py, grpo_train.py and TRL on the embedded model, faults
+provoked (learning rate x 100, constant reward, temperature 0.01, a reward for length, …; ppo_mismatch and ppo_ratio
+are of copies with a wrong temperature in the sampler), and logs that verl 0.9.1's own metric and logger functions
+wrote.
+"""
+
+import copy
+import inspect
+import itertools
+import json
+import math
+import pathlib
+import random
+import re
+
+import pytest
+from conftest import ROOT, load_script, run_script
+
+DATA = ROOT / "tests" / "data" / "diagnose"
+diagnose = load_script("diagnose")
+
+MATERIAL = {
+    "ppo_healthy": set(),
+    "ppo_one_update": set(),
+    "ppo_train_grpo": set(),
+    "grpo_healthy": set(),
+    "grpo_two_iterations": set(),
+    "trl_healthy": set(),
+    "trl_bar.log": set(),
+    "trl_printer.log": set(),
+    "verl_healthy.log": set(),
+    "ppo_lr_high": {"lr-high", "score-collapse", "length-collapse", "entropy-collapse"},
+    "ppo_lr_low": {"lr-low"},
+    "ppo_constant": {"constant-reward"},
+    "ppo_long": {"truncation", "gradient-spikes"},
+    "ppo_cold": {"cold-sampling", "kl-runaway"},
+    "ppo_critic": {"critic-useless"},
+    "ppo_nan": {"not-finite"},
+    "ppo_format": {"length-collapse", "entropy-explosion", "kl-runaway", "reward-hacking", "format-only"},
+    "ppo_entropy": {"score-collapse", "entropy-explosion", "kl-runaway", "gradient-spikes"},
+    "ppo_mismatch": {"sampler-mismatch"},
+    "ppo_ratio": {"ratio-first-update", "sampler-mismatch"},
+    "grpo_never": {"constant-reward"},
+    "grpo_cold": {"cold-sampling", "no-signal"},
+    "grpo_lr_high": {"lr-high", "score-collapse", "truncation", "repetition"},
+    "grpo_truncated": {"constant-reward", "truncation"},
+    "grpo_hack": {"truncation", "length-runaway", "reward-hacking"},
+    "verl_constant.log": {"constant-reward"},
+    "verl_critic.log": {"critic-useless"},
+    "verl_group_one.log": {"group-size-1"},
+    "verl_mismatch.jsonl": {"sampler-mismatch"},
+    "verl_ratio.log": {"ratio-first-update"},
+    "verl_truncated.jsonl": {"truncation"},
+}
+HEALTHY = [name for name, found in MATERIAL.items() if not found]
+
+
+def ids(source, severity="finding", **options) -> set[str]:
+    """Ids of the findings (or notes) of a log."""
+    return {f.id for f in diagnose.diagnose(diagnose.load_run(str(source), **options))[0] if f.severity == severity}
+
+
+def rows_of(name: str) -> list[dict]:
+    """The rows of a metrics.jsonl of the material."""
+    return [json.loads(line) for line in (DATA / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def write_run(folder, rows: list[dict], config: dict | None = None):
+    """A run's folder with these rows; returns it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def config_of(name: str) -> dict:
+    """The settings of a run of the material."""
+    return json.loads((DATA / name / "config.json").read_text(encoding="utf-8"))
+
+
+# ------------------------------------------------------------------------------------------------ material
+
+
+@pytest.mark.parametrize("name", MATERIAL)
+def test_real_log_gives_its_findings_and_no_others(name):
+    assert ids(DATA / name) == MATERIAL[name]
+
+
+def test_material_is_small():
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 300_000
+
+
+# ------------------------------------------------------------------------------------------------ one fault at a time
+
+
+def edit(key, change, start=1):
+    """A function that applies `change(value, step)` to one key of every row from a step on."""
+
+    def apply(rows):
+        for row in rows:
+            if row["step"] >= start and (key in row or change(None, row["step"]) is not None):
+                row[key] = change(row.get(key), row["step"])
+
+    return apply
+
+
+def calm(rows):
+    """Take held-out figures and the gain in score away, so that the run is neither solved nor rising."""
+    for row in rows:
+        for key in [key for key in row if key.startswith(("eval/", "reward/"))]:
+            del row[key]
+        noise = random.Random(row["step"]).uniform(-0.05, 0.05)
+        if row["step"]:
+            row |= {"reward/mean": 0.5 + noise, "reward/std": 0.5, "value/explained_variance": 0.5}
+
+
+SINGLE = {
+    "not-finite": [edit("policy/loss", lambda v, step: math.nan if step == 7 else v)],
+    "constant-reward": [calm, edit("reward/std", lambda v, step: 0.0)],
+    "no-signal": [calm, edit("reward/zero_std_frac", lambda v, step: 0.9)],
+    "truncation": [edit("rollout/truncated_frac", lambda v, step: 0.25)],
+    "length-runaway": [calm, edit("rollout/length_mean", lambda v, step: 20.0 + 2 * step)],
+    "length-collapse": [calm, edit("rollout/length_mean", lambda v, step: 40.0 - 0.8 * step)],
+    "entropy-collapse": [calm, edit("policy/entropy", lambda v, step: 0.5 * math.exp(-step / 8))],
+    "entropy-explosion": [calm, edit("policy/entropy", lambda v, step: 0.1 * step)],
+    "reference-differs": [edit("kl/ref", lambda v, step: 0.05)],
+    "kl-runaway": [calm, edit("kl/ref", lambda v, step: 0.03 * step if step > 1 else 0.0)],
+    "sampler-mismatch": [edit("rollout/logprob_gap_max", lambda v, step: 0.4)],
+    "critic-useless": [calm, edit("value/explained_variance", lambda v, step: -0.1)],
+    "gradient-spikes": [edit("optim/grad_norm", lambda v, step: 40.0 if step == 25 else v)],
+    "lr-high": [edit("policy/clip_frac", lambda v, step: 0.5)],
+    "lr-zero": [edit("optim/lr", lambda v, step: 0.0)],
+    "lr-low": [calm, edit("kl/ref", lambda v, step: 1e-6)],
+    "score-collapse": [calm, edit("reward/mean", lambda v, step: 0.02, 20)],
+    "reward-hacking": [edit("eval/accuracy", lambda v, step: v and 0.43, 0)],
+    "format-only": [
+        calm,
+        edit("reward/format_reward", lambda v, step: 0.97),
+        edit("reward/correctness_reward", lambda v, step: 0.1 + 0.01 * (step % 3)),
+    ],
+    "slow-reward": [edit("time/reward", lambda v, step: 9.0)],
+}
+
+
+@pytest.mark.parametrize("fault", SINGLE)
+def test_one_changed_series_gives_its_finding(fault, tmp_path):
+    rows = rows_of("ppo_healthy")
+    for change in SINGLE[fault]:
+        change(rows)
+    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy"))
+    assert fault in ids(run) | ids(run, "note")
+    calmed = rows_of("ppo_healthy")
+    if calm in SINGLE[fault]:
+        calm(calmed)
+    assert fault not in ids(write_run(tmp_path / "healthy", calmed, config_of("ppo_healthy")))
+
+
+def test_every_finding_is_provoked_somewhere():
+    noted = {f for name in MATERIAL for f in ids(DATA / name, "note")}
+    reached = set(itertools.chain(*MATERIAL.values())) | set(SINGLE) | noted | {"partial-log"}
+    assert reached == set(diagnose.ADVICE)
+
+
+def test_solved_run_may_have_low_entropy_equal_scores_and_a_useless_critic(tmp_path):
+    rows = rows_of("ppo_healthy")
+    for key, value in (("policy/entropy", 1e-4), ("reward/zero_std_frac", 0.97), ("value/explained_variance", -0.3)):
+        edit(key, lambda v, step, value=value: value, 20)(rows)
+    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy"))
+    assert ids(run) == set() and "solved" in ids(run, "note")
+
+
+def test_skipped_updates_are_normal_while_fp16_settles(tmp_path):
+    rows = rows_of("ppo_healthy")
+    edit("optim/skipped_updates", lambda v, step: float(step <= 3))(rows)
+    for precision, expected in (("fp32", {"not-finite"}), ("fp16", set())):
+        assert (
+            ids(write_run(tmp_path / precision, rows, config_of("ppo_healthy") | {"precision": precision})) == expected
+        )
+
+
+def test_rare_spikes_and_skips_of_a_long_run_are_notes(tmp_path):
+    rows = []
+    for step in range(1, 301):
+        row = {"step": step, "reward/mean": 0.5 + 0.001 * step, "optim/grad_norm": 0.5, "optim/skipped_updates": 0.0}
+        rows.append(row | {"reward/std": 0.4})
+    rows[200] |= {"optim/grad_norm": 30.0, "optim/skipped_updates": 1.0}
+    run = write_run(tmp_path / "run", rows)
+    assert ids(run) == set() and ids(run, "note") == {"gradient-spikes", "not-finite"}
+
+
+def test_ratio_above_1_is_normal_with_several_updates(tmp_path):
+    rows = rows_of("ppo_healthy")
+    assert max(row.get("policy/ratio_max", 1) for row in rows) > 1.5
+    edit("optim/updates", lambda v, step: 1.0)(rows)
+    assert ids(write_run(tmp_path / "run", rows)) >= {"ratio-first-update"}
+
+
+def test_critic_that_does_no_harm_is_a_note(tmp_path):
+    rows = rows_of("ppo_healthy")
+    for row in rows:
+        for key in [key for key in row if key.startswith(("eval/", "reward/correct"))]:
+            del row[key]
+    edit("value/explained_variance", lambda v, step: -0.1)(rows)
+    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy"))
+    assert "critic-useless" in ids(run, "note") and "critic-useless" not in ids(run)
+
+
+@pytest.mark.parametrize(
+    ("key", "fine", "wrong"),
+    [
+        ("rollout_corr/k3_kl", 0.009, 0.011),
+        ("rollout_corr/rollout_is_mean", 0.51, 0.49),
+        ("rollout_corr/rollout_is_mean", 1.9, 2.1),
+        ("rollout_corr/rollout_is_std", 0.9, 1.1),
+        ("rollout_corr/rollout_is_eff_sample_size", 0.31, 0.29),
+        ("training/rollout_actor_probs_pearson_corr", 0.95, 0.85),
+        ("sampling/sampling_logp_difference/mean", 0.048, 0.05),  # log 1.05 = 0.0488
+        ("sampling/importance_sampling_ratio/mean", 1.9, 2.1),
+    ],
+)
+def test_each_limit_of_the_mismatch(key, fine, wrong, tmp_path):
+    for value, expected in ((fine, set()), (wrong, {"sampler-mismatch"})):
+        rows = [{"step": n, key: value, "critic/score/mean": 0.5, "reward": 0.5, "loss": 0.1} for n in range(1, 5)]
+        wrapped = [{"step": row.pop("step"), "data": row} for row in rows] if "/" in key and key[0] in "rt" else rows
+        log = tmp_path / "log.jsonl"
+        log.write_text("".join(json.dumps(row) + "\n" for row in wrapped))
+        assert ids(log) == expected
+
+
+def test_group_of_one_and_cold_sampling_come_from_the_settings(tmp_path):
+    rows = rows_of("ppo_healthy")
+    config = config_of("ppo_healthy")
+    assert ids(write_run(tmp_path / "a", rows, config | {"advantage": "grpo", "group_size": 1})) == {"group-size-1"}
+    assert ids(write_run(tmp_path / "b", rows, config | {"advantage": "remax", "group_size": 1})) == set()
+    assert ids(write_run(tmp_path / "c", rows, config | {"temperature": 0.1})) == {"cold-sampling"}
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize(("p", "group"), [(0.5, 2), (0.3, 4), (0.9, 8), (0.0, 8), (1.0, 3)])
+def test_forecast_is_the_enumerated_probability_of_equal_scores(p, group):
+    exact = sum(
+        math.prod(p if score else 1 - p for score in scores)
+        for scores in itertools.product((0, 1), repeat=group)
+        if len(set(scores)) == 1
+    )
+    assert diagnose.forecast(p, group) == pytest.approx(exact, abs=1e-15)
+
+
+def test_forecast_stands_in_the_finding(tmp_path):
+    rows = [
+        {"step": step, "reward/mean": 0.9, "reward/std": 0.3, "reward/zero_std_frac": 0.85, "reward/correct": 0.9}
+        for step in range(1, 13)
+    ]
+    run = write_run(tmp_path / "run", rows)
+    saw = {f.id: f.saw for f in diagnose.diagnose(diagnose.load_run(str(run), 2))[0]}["no-signal"]
+    assert "82% at pass rate 0.9" in saw and "groups of 2" in saw  # 0.81 + 0.01
+    assert "groups of 8 would bring it to 43%" in saw  # 0.9^8 = 0.430; groups of 4: 66 %
+    saw = {f.id: f.saw for f in diagnose.diagnose(diagnose.load_run(str(run), 16))[0]}["no-signal"]
+    assert "19%" in saw and "more than chance" in saw  # 0.9^16 = 0.185
+
+
+def test_trend_by_hand():
+    # medians of 3 of 12: 2 and 11; neighbours differ by 1
+    rising = [float(i) for i in range(1, 13)]
+    assert diagnose.ends(rising) == (2.0, 11.0)
+    assert diagnose.trend(rising) == 1 and diagnose.trend(rising[::-1]) == -1
+    assert diagnose.trend(rising[:9]) == 0  # too few
+    assert diagnose.standard_error(rising) == pytest.approx(1.25 * 1.4826 / math.sqrt(3))  # sqrt(2 / 3) / sqrt 2
+    saw_tooth = [0.0, 1.0] * 6
+    assert diagnose.trend(saw_tooth) == 0
+    outlier = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 50.0, 1.0, 1.1, 0.9, 1.0, 1.1]
+    assert diagnose.trend(outlier) == 0
+
+
+def test_trend_seldom_sees_one_in_noise():
+    numbers = random.Random(0)
+    seen = sum(diagnose.trend([numbers.gauss(0, 1) for _ in range(n)]) != 0 for n in (12, 40, 100) for _ in range(300))
+    assert seen < 0.04 * 900  # 0.3 % for a known scatter; it is estimated, from a dozen steps at worst
+    assert all(diagnose.trend([numbers.gauss(0.1 * i, 1) for i in range(60)]) == 1 for _ in range(50))
+
+
+def test_noise_raises_no_alarm(tmp_path):
+    numbers, alarms = random.Random(1), {}
+    for trial in range(60):
+        rows, level = [], numbers.uniform(0.2, 0.7)
+        for step in range(1, 51):
+            p = level + 0.003 * step * (trial % 2)
+            row = {"step": step, "reward/mean": p + numbers.gauss(0, 0.04), "reward/std": math.sqrt(p * (1 - p))}
+            row |= {"reward/correct": row["reward/mean"], "reward/zero_std_frac": max(0, numbers.gauss(0.3, 0.08))}
+            row |= {"policy/entropy": 0.4 - 0.002 * step + numbers.gauss(0, 0.01), "kl/ref": 0.0005 * (step - 1)}
+            row |= {"policy/clip_frac": 0.0, "rollout/length_mean": 200 + step + numbers.gauss(0, 8)}
+            row |= {"rollout/truncated_frac": max(0, numbers.gauss(0.03, 0.01)), "time/step": 9.0, "optim/lr": 1e-6}
+            row |= {"optim/grad_norm": math.exp(numbers.gauss(-1, 0.4)), "policy/loss": numbers.gauss(0, 0.02)}
+            rows.append(row)
+        for found in ids(write_run(tmp_path / str(trial), rows)):
+            alarms[found] = alarms.get(found, 0) + 1
+    assert alarms == {}
+
+
+def test_repeats():
+    assert diagnose.repeats("abcdef" * 10) == pytest.approx(1 - 6 / 55)  # 60 characters: 55 pieces, 6 of them different
+    assert diagnose.repeats("abcdef" * 4) == 0  # 24 characters: too short to say
+    assert diagnose.repeats((ROOT / "README.md").read_text(encoding="utf-8")) < 0.35
+
+
+# ------------------------------------------------------------------------------------------------ formats
+
+
+def test_formats_and_steps():
+    expected = {
+        "ppo_healthy": ("metrics.jsonl", "ppo_train", 1, 40),
+        "grpo_healthy": ("metrics.jsonl", "grpo_train", 1, 30),
+        "trl_healthy": ("trainer_state.json", "trl", 1, 12),
+        "trl_bar.log": ("TRL console", "trl", 1, 10),
+        "trl_printer.log": ("TRL console", "trl", 1, 6),
+        "verl_healthy.log": ("verl console", "verl", 1, 20),
+        "verl_mismatch.jsonl": ("verl file log", "verl", 1, 8),
+    }
+    for name, (kind, trainer, first, last) in expected.items():
+        run = diagnose.load_run(str(DATA / name))
+        assert (run.format, run.trainer, run.steps()[0], run.steps()[-1]) == (kind, trainer, first, last)
+
+
+def test_console_and_state_of_one_trl_run_agree():
+    state = diagnose.load_run(str(DATA / "trl_healthy"))
+    console = diagnose.load_run(str(DATA / "trl_bar.log"))
+    for name in ("score", "score_std", "loss", "entropy", "length", "lr", "part:correctness_reward"):
+        assert console.values(name) == pytest.approx(state.values(name)[:10], rel=2e-3, abs=1e-6), name  # 4 digits
+    assert state.series["held_out"].keys() == {6, 12}
+
+
+def test_older_console_entries_are_read(tmp_path):
+    log = tmp_path / "log.txt"
+    line = "{{'loss': {0}, 'grad_norm': nan, 'reward': 0.5, 'reward_std': 0.1, 'epoch': 0.1}}"
+    log.write_text("".join(f" 10%|# | {i}/9 [00:01<00:02]" + line.format(0.1 * i) + "\n" for i in range(1, 4)))
+    run = diagnose.load_run(str(log))
+    assert run.values("loss") == pytest.approx([0.1, 0.2, 0.3]) and len(run.broken) == 3
+    assert ids(log) == {"not-finite"}
+
+
+VERL_ROW = {
+    "actor/entropy": 0.25,
+    "critic/score/mean": 0.5,
+    "val-core/a/acc/mean@4": 0.25,
+    "val-core/b/acc/mean@4": 0.75,
+}
+
+
+def test_verl_formats_agree(tmp_path):
+    lines = [f"step:{n} - " + " - ".join(f"{key}:{value!r}" for key, value in VERL_ROW.items()) for n in (1, 2)]
+    (tmp_path / "console.log").write_text("noise\n" + "\n".join(f"\x1b[36m(T pid=1)\x1b[0m {line}" for line in lines))
+    rows = [json.dumps({"step": n, "data": VERL_ROW}) for n in (1, 2)]
+    (tmp_path / "file.jsonl").write_text("\n".join(rows) + "\n")
+    runs = [diagnose.load_run(str(tmp_path / name)) for name in ("console.log", "file.jsonl")]
+    assert runs[0].series == runs[1].series
+    assert runs[0].series["held_out"] == {1: 0.5, 2: 0.5}  # mean over the data sources
+    assert diagnose.as_number("np.float64(1.5)") == 1.5 and diagnose.as_number("np.int32(-2)") == -2
+    assert diagnose.as_number("True") is None and diagnose.as_number(True) is None
+
+
+def test_verl_settings_come_from_the_printed_config():
+    run = diagnose.load_run(str(DATA / "verl_healthy.log"))
+    assert run.settings == {"group_size": 8, "temperature": 1.0, "max_length": 64, "updates": 1, "grouped": True}
+
+
+def test_verl_clip_ratio_below_the_limit_is_padding(tmp_path):
+    # verl's V1 trainer pads to the longest completion of the batch, and counts completions of that length
+    rows = [
+        {"response_length/max": 50 - n, "response_length/clip_ratio": 0.6, "critic/score/mean": 0.5} for n in range(6)
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps({"step": n + 1, "data": row}) + "\n" for n, row in enumerate(rows)))
+    assert ids(log) == set()
+    log.write_text(
+        "".join(
+            json.dumps({"step": n + 1, "data": row | {"response_length/max": 50}}) + "\n" for n, row in enumerate(rows)
+        )
+    )
+    assert ids(log) == {"truncation"}
+
+
+def test_trl_names_are_those_of_the_installed_trainer():
+    import transformers
+    import trl
+
+    source = inspect.getsource(trl.GRPOTrainer) + inspect.getsource(transformers.Trainer)
+    names = set(diagnose.TRL) - {"eval_reward"}  # the prefix is added in evaluation
+    # in _maybe_log_save_evaluate and the profiler: plain keys of a dict
+    missing = {name for name in names if f'"{name}"' not in source}
+    assert missing <= {"step_time"} and 'f"rewards/{' in source
+
+
+def test_our_names_are_those_of_the_glossary():
+    text = (ROOT / "references" / "metrics.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
+    assert set(diagnose.OURS) <= known
+
+
+# ------------------------------------------------------------------------------------------------ remedies
+
+
+def flags_in(text: str) -> set[str]:
+    """The flags that a text names."""
+    return set(re.findall(r"--([a-z_0-9]+)", text))
+
+
+@pytest.mark.parametrize("trainer", ["ppo_train", "grpo_train"])
+def test_remedies_name_flags_that_exist(trainer):
+    import dataclasses
+
+    known = {f.name for f in dataclasses.fields(load_script(trainer).Config)}
+    assert set().union(*map(flags_in, diagnose.SETTINGS[trainer].values())) <= known | {"reward"}
+
+
+def test_remedies_name_settings_of_the_installed_trl():
+    import dataclasses
+
+    from trl import GRPOConfig, rewards
+
+    known = {f.name for f in dataclasses.fields(GRPOConfig)} | {"trl.rewards.get_soft_overlong_punishment"}
+    assert hasattr(rewards, "get_soft_overlong_punishment")
+    named = {
+        word
+        for text in diagnose.SETTINGS["trl"].values()
+        for word in re.findall(r"[a-z_]+(?:\.[a-z_]+)*_[a-z_]+|fp16|bf16", text)
+    }
+    assert named <= known and len(named) > 12
+
+
+def test_remedies_name_keys_of_verl():
+    yaml = pytest.importorskip("yaml")
+    verl = pytest.importorskip("verl", reason="verl is not installed")
+    path = pathlib.Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml"
+    for text in diagnose.SETTINGS["verl"].values():
+        for key in re.findall(r"\b(?:actor_rollout_ref|critic|data|algorithm|trainer|reward)\.[\w.]+", text):
+            tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+            for part in key.split("."):
+                assert part in tree, key
+                tree = tree[part]
+
+
+def test_every_finding_has_cause_remedy_and_source_for_every_framework():
+    for cause, change, source in diagnose.ADVICE.values():
+        assert cause and change and source
+        for words in diagnose.SETTINGS.values():
+            assert all(text.format(**words) for text in change)
+
+
+# ------------------------------------------------------------------------------------------------ command
+
+
+def test_exit_codes_and_text(tmp_path):
+    healthy = run_script("diagnose", DATA / "ppo_healthy", cwd=tmp_path)
+    assert healthy.returncode == 0 and "healthy" in healthy.stdout and healthy.stderr == ""
+    faulty = run_script("diagnose", DATA / "grpo_hack", DATA / "verl_healthy.log", cwd=tmp_path)
+    assert faulty.returncode == 1
+    assert "FINDING reward-hacking" in faulty.stdout and "held-out figure went from 0.586 to 0.598" in faulty.stdout
+    missing = run_script("diagnose", tmp_path / "none", DATA / "ppo_constant", cwd=tmp_path)
+    assert missing.returncode == 2 and "expected" in missing.stderr and "constant-reward" in missing.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_schema():
+    done = run_script("diagnose", "--json", DATA / "ppo_lr_high", DATA / "no_such_run")
+    data = json.loads(done.stdout)
+    assert done.returncode == 2 and set(data) == {"runs", "exit_code"} and data["exit_code"] == 2
+    run, failed = data["runs"]
+    assert set(failed) == {"path", "verdict", "error"} and failed["verdict"] == "unreadable"
+    assert set(run) == {"path", "format", "trainer", "steps", "verdict", "findings", "not_judged"}
+    assert run["verdict"] == "findings" and run["steps"] == [1, 25] and run["not_judged"] == ["signal"]
+    for finding in run["findings"]:
+        kinds = {"id": str, "severity": str, "metric": str, "step": int, "value": float, "saw": str, "cause": str}
+        kinds |= {"change": list, "source": str}
+        assert {key: type(value) for key, value in finding.items()} == kinds
+        assert finding["severity"] in ("finding", "note") and finding["id"] in diagnose.ADVICE
+    first = run["findings"][0]
+    assert (first["id"], first["metric"], first["step"], first["value"]) == ("lr-high", "kl/approx", 5, 3.959)
+
+
+def test_unknown_flag_is_named(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        diagnose.main(["run", "--plots", "x.png"])
+    assert stopped.value.code == 2 and "try --plot" in capsys.readouterr().err
+
+
+def test_plot_is_a_readable_picture_and_is_not_replaced(tmp_path, capsys):
+    from matplotlib import image
+
+    target = tmp_path / "curves.png"
+    assert diagnose.main([str(DATA / "grpo_hack"), "--plot", str(target)]) == 1
+    pixels = image.imread(target)
+    assert pixels.shape[0] >= 600 and pixels.shape[1] >= 1200 and pixels[..., :3].std() > 0.02
+    before = target.read_bytes()
+    assert diagnose.main([str(DATA / "grpo_hack"), "--plot", str(target)]) == 2
+    assert "--overwrite" in capsys.readouterr().err and target.read_bytes() == before
+    assert (
+        diagnose.main([str(DATA / "ppo_healthy"), str(DATA / "verl_healthy.log"), "--plot", str(target), "--overwrite"])
+        == 0
+    )
+    assert target.read_bytes() != before
+    assert diagnose.main([str(DATA / "ppo_healthy"), "--plot", str(tmp_path / "curves.nonsense")]) == 2
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def unreadable(path) -> str:
+    """The message for an input that cannot be read."""
+    with pytest.raises(diagnose.UnreadableError) as caught:
+        diagnose.load_run(str(path))
+    return str(caught.value)
+
+
+def test_bad_files_are_refused_with_a_reason(tmp_path):
+    contents = {
+        "empty.jsonl": b"",
+        "blank.jsonl": b"\n  \n",
+        "model.safetensors": bytes(range(256)) * 40,
+        "prose.txt": b"Training went well.\nThen it did not.\n",
+        "rows.jsonl": b'{"prompt": "1+1=", "answer": "2"}\n' * 3,
+        "list.json": b"[1, 2, 3]",
+        "state.json": b'{"log_history": []}',
+        "only_eval.jsonl": b'{"step": 0, "eval/accuracy": 0.5}\n',
+    }
+    words = {
+        "empty.jsonl": "empty",
+        "blank.jsonl": "empty",
+        "model.safetensors": "binary",
+        "prose.txt": "none of the formats",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        message = unreadable(tmp_path / name)
+        assert message.startswith(f"got {tmp_path / name}") and "expected" in message
+        assert words.get(name, "") in message
+    (tmp_path / "folder").mkdir()
+    assert "no log" in unreadable(tmp_path / "folder")
+    assert diagnose.main([str(tmp_path / "empty.jsonl")]) == 2
+
+
+def test_torn_last_line_is_left_out_and_said(tmp_path):
+    text = (DATA / "ppo_healthy" / "metrics.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "metrics.jsonl").write_text(text[:-300], encoding="utf-8")
+    run = diagnose.load_run(str(tmp_path))
+    assert run.steps()[-1] == 39 and ids(tmp_path) == set()
+    notes = [f.saw for f in diagnose.diagnose(run)[0] if f.id == "partial-log"]
+    assert len(notes) == 1 and "last line is torn (line 41)" in notes[0]
+
+
+def test_broken_neighbours_and_missing_keys_are_survived(tmp_path):
+    rows = rows_of("ppo_healthy")
+    run = write_run(tmp_path / "run", rows)
+    (run / "config.json").write_text('{"ppo_epochs": 2', encoding="utf-8")
+    (run / "samples.jsonl").write_bytes(b"\0" * 50)
+    assert ids(run) == set()
+    bare = [{"step": row["step"], "reward/mean": row["reward/mean"]} for row in rows if "reward/mean" in row]
+    found, left_out = diagnose.diagnose(diagnose.load_run(str(write_run(tmp_path / "bare", bare))))
+    assert [f for f in found if f.severity == "finding"] == []
+    assert {"ratio", "mismatch", "constant", "signal", "length", "entropy", "kl", "critic", "gradients"} <= set(
+        left_out
+    )
+    odd = copy.deepcopy(rows)
+    for row in odd:
+        row |= {"policy/entropy": "much", "kl/ref": None, "optim/grad_norm": [1], "reward/std": True}
+    assert ids(write_run(tmp_path / "odd", odd)) == set()
+
+
+@pytest.mark.parametrize("key", ["policy/loss", "optim/grad_norm", "kl/ref", "policy/entropy", "reward/mean"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_is_found_where_it_stands(key, value, tmp_path):
+    rows = rows_of("ppo_healthy")
+    rows[12][key] = value
+    run = diagnose.load_run(str(write_run(tmp_path / "run", rows)))
+    found = [f for f in diagnose.diagnose(run)[0] if f.severity == "finding"]
+    assert [(f.id, f.metric, f.step) for f in found] == [("not-finite", key, 12)]
+
+
+def test_resumed_console_repeats_steps_and_the_later_value_wins(tmp_path):
+    steps = [(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.25), (3, 0.35), (4, 0.4)]
+    (tmp_path / "log").write_text("".join(f"step:{n} - critic/score/mean:{v}\n" for n, v in steps))
+    assert diagnose.load_run(str(tmp_path / "log")).series["score"] == {1: 0.1, 2: 0.25, 3: 0.35, 4: 0.4}
+
+
+def test_findings_stand_in_the_troubleshooting_page():
+    text = (ROOT / "references" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\*\*([a-z]+(?:-[a-z0-9]+)*)\*\*", text)) == set(diagnose.ADVICE)
