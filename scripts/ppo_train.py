@@ -2186,10 +2186,13 @@ def plot_curves(source: Path, target: Path) -> None:
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
     panels = [
         ("reward", ["reward/mean", "eval/accuracy"]),
-        ("KL (nats per token)", ["kl/ref", "kl/approx"]),
+        ("KL (nats per token)", ["kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"]),
         ("completion length (tokens)", ["rollout/length_mean"]),
-        ("entropy (nats)", ["policy/entropy"]),
-        ("explained variance, groups of equal score", ["value/explained_variance", "reward/zero_std_frac"]),
+        ("entropy (nats)", ["policy/entropy", "policy/teacher_entropy"]),
+        (
+            "explained variance, equal groups, overlap",
+            ["value/explained_variance", "reward/zero_std_frac", "policy/overlap"],
+        ),
         ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
     ]
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")

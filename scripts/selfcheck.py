@@ -236,9 +236,34 @@ def own_policy_gradients(s: Subject, batch: dict) -> list:
     for i, sample in enumerate(s.probes):
         logprobs, entropy = own_forward(s, sample)
         ratio = (logprobs - logprobs.detach()).exp()
-        loss = -(batch["advantages"][i, at[i]].detach() * ratio).sum() - s.config.entropy_coef * entropy.sum()
+        loss = own_divergence(s, sample) - s.config.entropy_coef * entropy.sum()
+        if "advantages" in batch:
+            loss = loss - (batch["advantages"][i, at[i]].detach() * ratio).sum()
         (loss / own_divisor(s, len(at[i]), sum(map(len, at))) * scale).backward()
     return take_gradients(s, scale)[:1]
+
+
+def own_divergence(s: Subject, sample: dict):
+    """Sum over the response of kl_coef * divergence from the teacher, where the trainer distils by one."""
+    import torch
+
+    objective = getattr(s.config, "objective", "policy_gradient")
+    if objective == "policy_gradient" or s.config.kl_top_k or not hasattr(s.models.teachers[0], "model"):
+        return 0.0
+    n, dists = len(sample["response_ids"]), []
+    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)
+    width = s.models.teachers[0].width
+    for network in (s.models.policy, s.models.teachers[0].model):
+        with own_autocast(s):
+            logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -n - 1 : -1, :width]
+        dists.append(torch.log_softmax(logits.float() / s.config.temperature, dim=-1))
+    student, teacher = dists[0], dists[1].detach()
+    beta = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, s.config.beta)
+    mixture = (1 - beta) * student.exp() + beta * teacher.exp()
+    forward = (teacher.exp() * (teacher - (student if beta == 0 else mixture.log()))).sum()
+    reverse = (student.exp() * (student - (teacher if beta == 1 else mixture.log()))).sum()
+    parts = {0.0: forward, 1.0: reverse}.get(beta, beta * forward + (1 - beta) * reverse)
+    return s.config.kl_coef * parts
 
 
 def own_divisor(s: Subject, length: int, tokens: int) -> float:
@@ -537,7 +562,7 @@ def first_update_ratio(s: Subject):
         batch = {name: x.detach() for name, x in experience(s, models).items()}
         optimizer, health = s.trainer.make_optimizer(config, models), {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
         with watching(s, stop=True) as calls:
-            s.trainer.update(config, models, optimizer, new_scaler(s), batch, config.critic_warmup_steps, health)
+            s.trainer.update(config, models, optimizer, new_scaler(s), batch, getattr(config, "critic_warmup_steps", 0), health)
         rest(s)
         if not calls:
             return False, "update() never called the policy loss"
@@ -654,7 +679,8 @@ def advantages_detached(s: Subject):
     graphs = {name for name, x in experience(s).items() if x.requires_grad}
     batch = settled(s)
     with watching(s) as calls:
-        gradients = trainer_gradients(s, batch, vf_coef=0.0)[:1]
+        without_critic = {"vf_coef": 0.0} if hasattr(s.config, "vf_coef") else {}
+        gradients = trainer_gradients(s, batch, **without_critic)[:1]
     for _, old, advantages in calls:
         given = {"old_logprobs given to the loss": old, "advantages given to the loss": advantages}
         graphs |= {name for name, x in given.items() if x.requires_grad}
@@ -662,6 +688,8 @@ def advantages_detached(s: Subject):
         return False, f"gradients flow through {', '.join(sorted(graphs))}"
     if getattr(s.config, "loss", "clip") == "clip_cov":
         return None, "Clip-Cov leaves out tokens of its choice"
+    if getattr(s.config, "kl_top_k", 0):
+        return None, "the divergence is of chosen tokens"
     expected = own_policy_gradients(s, batch)
     worst, size = relative(gradients, expected), (gradients[0].norm() / expected[0].norm().clamp(min=1e-12)).item()
     return worst <= s.limits[1], f"trainer's and defined policy gradient {worst:.1e} apart, {size:.4g} times as long"

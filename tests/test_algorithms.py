@@ -1,0 +1,1755 @@
+"""The algorithms without a critic: estimators, losses, aggregations, KL, correction, dynamic sampling, presets.
+
+Oracles: the installed TRL's own code, plain numpy, and enumeration over a tiny vocabulary. Parity with verl is in
+tests/with_verl/test_verl_parity.py, which runs in verl's environment.
+"""
+
+import copy
+import dataclasses
+import itertools
+import json
+import re
+import threading
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, TINY_LM, TRAIN_DATA, save_random_model
+
+CPU = torch.device("cpu")
+EXACT = 1e-10
+PRESETS = (
+    "ppo grpo dr_grpo dapo rloo reinforce_pp reinforce_pp_baseline remax opo gpg maxrl gdpo gspo cispo sapo gmpo "
+    "dppo_tv dppo_kl clip_cov kl_cov"
+).split()
+ESTIMATORS = "gae grpo mean rloo opo gpg gpg_verl maxrl gdpo remax reinforce_pp reinforce_pp_baseline".split()
+LOSSES = {  # bounds that some tokens reach
+    "clip": {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "dual_clip": 1.6},
+    "reinforce": {},
+    "gspo": {"clip_eps_low": 0.03, "clip_eps_high": 0.04},
+    "cispo": {"clip_eps_low": 0.3, "clip_eps_high": 0.2},
+    "sapo": {"sapo_tau_pos": 1.0, "sapo_tau_neg": 1.5},
+    "gmpo": {"clip_eps_low": 0.2, "clip_eps_high": 0.3},
+    "dppo_tv": {"clip_eps_low": 0.1, "clip_eps_high": 0.15, "dual_clip": 1.5},
+    "dppo_kl": {"clip_eps_low": 0.02, "clip_eps_high": 0.03, "dual_clip": 1.5},
+    "clip_cov": {"cov_frac": 0.2, "cov_low": 0.01, "cov_high": 1.5},
+    "kl_cov": {"cov_frac": 0.2, "kl_cov_coef": 0.7},
+}
+AGGREGATIONS = "token_mean seq_mean_token_mean seq_mean_token_sum seq_mean_token_sum_norm fixed_length".split()
+GROUPS = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 3, 3])  # of 3, 4, 1 and 2
+LENGTHS = [5, 1, 8, 3, 8, 2, 6, 4, 7, 5]
+WIDTH = 8
+
+
+def close(got, expected, tolerance=EXACT):
+    expected = expected if isinstance(expected, torch.Tensor) else torch.as_tensor(np.asarray(expected))
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, check_dtype=False)
+
+
+def normal(seed: int, *shape, scale: float = 1.0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+
+
+def ragged(lengths=LENGTHS):
+    return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).double()
+
+
+def make_config(ppo, **settings):
+    """A Config of GRPO's preset without KL, and with what the aggregation needs."""
+    extra = {"norm_length": 77} if settings.get("aggregation") == "fixed_length" else {}
+    return ppo.Config(**{"algorithm": "grpo", "kl_coef": 0.0, "max_new_tokens": 12, **extra, **settings})
+
+
+def value_and_gradient(loss_of, logprobs):
+    leaf = logprobs.clone().requires_grad_()
+    loss = loss_of(leaf)
+    return loss.detach(), torch.autograd.grad(loss, leaf)[0]
+
+
+def minibatch_loss(ppo, config, piece, logprobs):
+    """The loss of a minibatch that is one piece, as accumulate_gradients makes it."""
+    mask = piece["loss_mask"]
+    return (ppo.policy_terms(config, piece, logprobs)[0] * ppo.token_weights(mask, config, mask.sum(), len(mask))).sum()
+
+
+# ------------------------------------------------------------------------------------------------ numpy oracles
+
+SCORES = normal(0, 10)
+EQUAL = torch.where(GROUPS == 1, 0.1, torch.where(GROUPS == 3, 0.0, SCORES))  # 0.1 four times: their mean rounds
+POSITIVE = (SCORES > 0).double()
+all_scores = pytest.mark.parametrize("scores", [SCORES, EQUAL, POSITIVE], ids=["real", "equal", "0/1"])
+
+
+def whiten(x, mask):
+    """numpy: mean 0 and variance 1 (n - 1) over the masked tokens, 0 elsewhere."""
+    x, where = np.asarray(x), np.asarray(mask) == 1
+    return np.where(where, (x - x[where].mean()) / np.sqrt(x[where].var(ddof=1) + 1e-8), 0)
+
+
+def group_oracle(name, scores, mask, alone, ddof=1):
+    """Advantages [B, T] of a group estimator, group by group."""
+    scores, lengths, out = scores.numpy(), mask.sum(1).numpy(), np.zeros(len(scores))
+    unequal = sum(int((GROUPS == g).sum()) for g in range(4) if len(set(scores[GROUPS.numpy() == g])) > 1)
+    for g in range(4):
+        rows = GROUPS.numpy() == g
+        r, n = scores[rows], rows.sum()
+        centred = r - r.mean() if len(set(r)) > 1 else 0 * r
+        if n == 1:
+            out[rows] = 0 if name == "maxrl" else alone * r
+        elif name == "grpo":
+            out[rows] = centred / (r.std(ddof=ddof) + 1e-6)
+        elif name in ("mean", "reinforce_pp_baseline", "gpg", "gpg_verl"):
+            out[rows] = centred
+        elif name == "rloo":
+            out[rows] = [r[i] - np.delete(r, i).mean() for i in range(n)] if centred.any() else 0
+        elif name == "opo":
+            out[rows] = r - (lengths[rows] * r).sum() / lengths[rows].sum() if centred.any() else 0
+        elif name == "maxrl":
+            out[rows] = centred / (r.mean() + 1e-6)
+    if name in ("gpg", "gpg_verl"):
+        out *= len(scores) / max(1, unequal if name == "gpg" else np.count_nonzero(scores))
+    tokens = out[:, None] * mask.numpy()
+    return whiten(tokens, mask) if name == "reinforce_pp_baseline" else tokens
+
+
+def row_oracle(name, lp, old, a, c, chosen):
+    """Loss per token and its Jacobian d loss[s] / d lp[t] of one row's response, numpy, from the papers' equations."""
+    d, n = lp - old, len(lp)
+    r = np.exp(np.clip(d, -20, 20))
+    low, high = c.clip_eps_low, c.clip_eps_high
+    if name in ("clip", "clip_cov"):
+        plain, bounded = -a * r, -a * np.clip(r, 1 - low, 1 + high)
+        loss, slope = np.maximum(plain, bounded), np.where(bounded > plain, 0, -a * r)
+        dual = (a < 0) & (loss > -a * c.dual_clip) if c.dual_clip and name == "clip" else np.zeros(n, bool)
+        loss, slope = np.where(dual, -a * c.dual_clip, loss), np.where(dual, 0, slope)
+        keep = 1 - chosen if name == "clip_cov" else 1
+        return loss * keep, np.diag(slope * keep)
+    if name == "reinforce":
+        return -a * lp, np.diag(-a)
+    if name == "gspo":
+        s = np.exp(d.mean())
+        plain, bounded = -a * s, -a * np.clip(s, 1 - low, 1 + high)
+        return np.maximum(plain, bounded), np.diag(np.where(bounded > plain, 0, plain))
+    if name == "cispo":
+        w = np.clip(r, 1 - low, 1 + high)
+        return -w * a * lp, np.diag(-w * a)
+    if name == "sapo":
+        tau = np.where(a > 0, c.sapo_tau_pos, c.sapo_tau_neg)
+        gate = 1 / (1 + np.exp(-tau * (r - 1)))
+        return -4 / tau * gate * a, np.diag(-4 * gate * (1 - gate) * r * a)
+    if name == "gmpo":
+        bounded = np.minimum(d, high) if a.mean() > 0 else np.maximum(d, -low) if a.mean() < 0 else 0 * d
+        s = np.exp(bounded.mean())
+        return np.full(n, -a.mean() * s), np.tile(np.where(bounded == d, -a.mean() * s / n, 0), (n, 1))
+    if name in ("dppo_tv", "dppo_kl"):
+        p, q = np.exp(lp), np.exp(old)
+        kl = q * np.log(q / p) + (1 - q) * np.log((1 - q + 1e-8) / (1 - p + 1e-8))
+        far = np.abs(p - q) if name == "dppo_tv" else kl
+        stop = ((a > 0) & (p > q) & (far > high)) | ((a <= 0) & (p < q) & (far > low))
+        w = np.where(stop, 0, np.minimum(r, c.dual_clip))
+        return -w * a * lp, np.diag(-w * a)
+    assert name == "kl_cov"
+    return -a * r + c.kl_cov_coef * np.abs(d) * chosen, np.diag(-a * r + c.kl_cov_coef * np.sign(d) * chosen)
+
+
+def weight_oracle(how, lengths, config):
+    """Weight of each row's tokens in the minibatch's loss."""
+    n = len(lengths)
+    return {
+        "token_mean": [1 / sum(lengths)] * n,
+        "seq_mean_token_mean": [1 / (n * max(length, 1)) for length in lengths],
+        "seq_mean_token_sum": [1 / n] * n,
+        "seq_mean_token_sum_norm": [1 / (n * config.max_new_tokens)] * n,
+        "fixed_length": [1 / (n * config.norm_length)] * n if config.norm_length else None,
+    }[how]
+
+
+def covariance_oracle(config, logprobs, old, advantages, mask, draw):
+    """The tokens that Clip-Cov and KL-Cov treat, one by one."""
+    where = mask.numpy() == 1
+    a, lp, count = advantages.numpy(), logprobs.numpy(), max(1, int(config.cov_frac * where.sum()))
+    cov = (a - a[where].mean()) * (lp - lp[where].mean())
+    if config.loss == "kl_cov":
+        order = sorted(zip(*np.nonzero(where), strict=True), key=lambda at: -cov[at])
+    else:
+        r = np.exp(lp - old.numpy())
+        clipped = ((a > 0) & (r > 1 + config.clip_eps_high)) | ((a < 0) & (r < 1 - config.clip_eps_low))
+        able = where & ~clipped & (cov > config.cov_low) & (cov < config.cov_high)
+        order = sorted(zip(*np.nonzero(able), strict=True), key=lambda at: draw.numpy()[at])
+    chosen = np.zeros_like(a)
+    for at in order[:count]:
+        chosen[at] = 1
+    return chosen
+
+
+def minibatch_oracle(config, logprobs, old, advantages, mask, chosen):
+    """Value and gradient of the minibatch's loss by the oracles above."""
+    weights, value = weight_oracle(config.aggregation, mask.sum(1).int().tolist(), config), 0.0
+    gradient = np.zeros(mask.shape)
+    for row, weight in enumerate(weights):
+        where = mask[row].numpy() == 1
+        if where.any():
+            x = [t[row].numpy()[where] for t in (logprobs, old, advantages)]
+            loss, jacobian = row_oracle(config.loss, *x, config, np.asarray(chosen)[row][where])
+            value += weight * loss.sum()
+            gradient[row][where] = weight * jacobian.sum(0)
+    return value, gradient
+
+
+def case(spread: float = 0.4, lengths=LENGTHS):
+    """Log-probs, old ones, advantages of one value a row (one of them 0), mask; all [10, 8]."""
+    mask = ragged(lengths)
+    old = -normal(6, *mask.shape).abs() - 0.05
+    logprobs = (old + normal(7, *mask.shape, scale=spread)).clamp(max=-0.01)
+    advantages = normal(8, len(mask), 1) * (torch.arange(len(mask)) != 7)[:, None] * mask
+    return logprobs, old, advantages, mask
+
+
+# ------------------------------------------------------------------------------------------------ advantages
+
+
+@all_scores
+@pytest.mark.parametrize("alone", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["grpo", "mean", "rloo", "opo", "gpg", "gpg_verl", "maxrl", "reinforce_pp_baseline"])
+def test_group_estimators_equal_numpy(ppo, name, scores, alone):
+    scores, mask = scores.abs() if name == "maxrl" else scores, ragged()
+    got = ppo.ADVANTAGES[name](scores=scores, groups=GROUPS, mask=mask, config=make_config(ppo), alone=alone)
+    got = got if got.dim() == 2 else got[:, None] * mask
+    close(got, group_oracle(name, scores, mask, alone), 1e-7 if name.startswith("gpg") else EXACT)  # alpha is fp32
+
+
+def test_the_biased_standard_deviation(ppo):
+    config = make_config(ppo, advantage_std="biased", advantage_eps=1e-6)
+    got = ppo.grpo_advantages(scores=SCORES, groups=GROUPS, config=config)
+    close(got[:, None] * ragged(), group_oracle("grpo", SCORES, ragged(), 0.0, ddof=0))
+
+
+@pytest.mark.parametrize("name", ["grpo", "mean", "rloo", "opo", "gpg", "maxrl"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_scores_give_exactly_zero(ppo, name, dtype):
+    """Rounding of the mean, over an epsilon, would otherwise train on noise, and cost a pass through the network."""
+    for value in (0.1, 1 / 3, 0.7, 1.2):
+        scores, mask = torch.full((7,), value, dtype=dtype), ragged([1, 2, 3, 4, 5, 6, 7])
+        got = ppo.ADVANTAGES[name](scores=scores, groups=torch.zeros(7).long(), mask=mask, config=make_config(ppo))
+        assert (got == 0).all()
+
+
+def test_estimators_by_hand(ppo):
+    """Two groups; the second of equal scores."""
+    known = {"scores": torch.tensor([1.0, 0.0, 0.0, 2.0, 2.0]).double(), "groups": torch.tensor([5, 5, 5, 9, 9])}
+    known |= {"mask": ragged([1, 1, 2, 3, 1]), "config": make_config(ppo, advantage_eps=0.0)}
+    close(ppo.mean_advantages(**known), [2 / 3, -1 / 3, -1 / 3, 0, 0])
+    close(ppo.rloo_advantages(**known), [1, -1 / 2, -1 / 2, 0, 0])
+    close(ppo.opo_advantages(**known), [3 / 4, -1 / 4, -1 / 4, 0, 0])
+    close(ppo.gpg_advantages(**known), [10 / 9, -5 / 9, -5 / 9, 0, 0], 1e-7)
+    close(ppo.maxrl_advantages(**known), [2, -1, -1, 0, 0], 1e-5)
+    close(ppo.grpo_advantages(**known)[:3], [2 / 3**0.5, -1 / 3**0.5, -1 / 3**0.5])
+
+
+def test_returns_of_reinforce_pp_and_remax(ppo):
+    rewards = torch.tensor([[0.0, 1.0, -1.0, 4.0], [2.0, 3.0, 0.0, 0.0]]).double()
+    mask = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]]).double()  # a hole: it is passed over
+    returns = np.array([[0.5, 0, 1, 4], [3.5, 3, 0, 0]])
+    close(ppo.discounted_returns(rewards * mask, mask, 0.5), returns)
+    config = make_config(ppo, advantage="reinforce_pp", gamma=0.5)
+    close(ppo.reinforce_pp_advantages(rewards=rewards * mask, mask=mask, config=config), whiten(returns, mask))
+    close(
+        ppo.remax_advantages(rewards=rewards * mask, mask=mask, baselines=torch.tensor([1.0, -2.0]).double()),
+        [[2, 0, 2, 3], [7, 5, 0, 0]],
+    )
+
+
+def test_gdpo_normalises_each_reward_where_it_applies(ppo):
+    """A None takes no part in its reward's group; the sum is whitened over tokens."""
+    parts, mask = normal(3, 10, 3), ragged()
+    parts[0, 1] = parts[4, 1] = parts[8, 2] = float("nan")  # the last leaves one of a group of two
+    weights, total = [2.0, 0.5, -1.0], np.zeros(10)
+    for r in range(3):
+        x = parts[:, r].numpy()
+        for g in range(4):
+            rows = (GROUPS.numpy() == g) & ~np.isnan(x)
+            if rows.sum() > 1:
+                total[rows] += weights[r] * (x[rows] - x[rows].mean()) / (x[rows].std(ddof=1) + 1e-6)
+    known = {"parts": parts, "groups": GROUPS, "mask": mask, "config": make_config(ppo)}
+    close(ppo.gdpo_advantages(**known, weights=weights), whiten(total[:, None] * mask.numpy(), mask))
+
+
+def test_maxrl_refuses_negative_scores(ppo):
+    with pytest.raises(ppo.RewardError, match="negative score"):
+        ppo.maxrl_advantages(scores=SCORES, groups=GROUPS)
+
+
+# ------------------------------------------------------------------------------------------------ from samples
+
+
+def made_samples(scores, lengths, parts=None, finished=None, group_size=4, baselines=None):
+    """Samples with these scores; `parts` is {reward: values or None}."""
+    parts = parts or {"only": scores}
+    return [
+        {
+            "prompt_ids": [5] * (1 + i % 3),
+            "response_ids": [7 + (i + t) % 50 for t in range(length)],
+            "rollout_logprobs": [-1.0] * length,
+            "finished": True if finished is None else finished[i],
+            "rewards": {name: values[i] for name, values in parts.items()},
+            "weights": dict.fromkeys(parts, 1.0),
+            "score": scores[i],
+            "group": i // group_size,
+            "baseline": baselines[i] if baselines else 0.0,
+        }
+        for i, length in enumerate(lengths)
+    ]
+
+
+def experience_of(ppo, config, samples, kl=None):
+    """advantages_of on samples alone, no network; `kl` is old minus reference log-probs."""
+    batch = ppo.collate(samples, 0, CPU)
+    keep = torch.tensor([s["finished"] or not config.mask_truncated for s in samples])
+    batch["loss_mask"] = batch["response_mask"] * keep[:, None]
+    if kl is not None:
+        batch["old_logprobs"] = torch.full(batch["response_mask"].shape, -1.5)
+        batch["ref_logprobs"] = batch["old_logprobs"] - kl
+    return batch, ppo.advantages_of(config, batch, samples, config.kl_coef)
+
+
+def per_row(tokens, mask):
+    """The one value of each row's tokens."""
+    values = [row[keep.bool()] for row, keep in zip(tokens, mask, strict=True)]
+    assert all((v == v[0]).all() for v in values)
+    assert (tokens[mask == 0] == 0).all()
+    return torch.stack([v[0] for v in values])
+
+
+def test_a_completion_to_which_no_reward_applies_neither_learns_nor_counts(ppo):
+    scores, lengths = [1.0, 0.0, 0.0, 5.0, 0.0, 3.0, 0.0, 0.0], [3, 1, 4, 2, 2, 2, 5, 1]
+    parts = {"a": [1.0, None, 0.0, 5.0, None, 3.0, None, None]}  # group 1 has one left: no baseline
+    for name, expected in (("mean", [-1, 0, -2, 3]), ("rloo", [-1.5, 0, -3, 4.5])):
+        batch, made = experience_of(ppo, make_config(ppo, advantage=name), made_samples(scores, lengths, parts))
+        close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([*expected, 0, 0, 0, 0]).float(), 1e-6)
+
+
+def test_no_reward_at_all(ppo):
+    samples = made_samples([0.0] * 8, [2] * 8, {"a": [None] * 8})
+    for name in ("grpo", "reinforce_pp", "gdpo", "remax"):
+        config = make_config(ppo, advantage=name, group_size=1 if name in ("remax", "reinforce_pp") else 4)
+        assert (experience_of(ppo, config, samples)[1]["advantages"] == 0).all()
+
+
+def test_masked_completions_count_in_the_baseline_and_train_nothing(ppo):
+    scores, finished = [1.0, 0.0, 0.0, 3.0], [True, False, True, False]
+    config = make_config(ppo, advantage="mean", mask_truncated=True)
+    batch, made = experience_of(ppo, config, made_samples(scores, [2, 3, 2, 3], finished=finished))
+    close(made["advantages"].sum(1), torch.tensor([0.0, 0.0, -2.0, 0.0]), 1e-6)
+    assert batch["loss_mask"].sum(1).tolist() == [2, 0, 2, 0]
+    assert ppo.contributing(config, batch | made) == [2], "one of the two that may train is at the mean"
+
+
+def test_masked_completions_count_in_opos_baseline_by_their_length(ppo):
+    scores, finished, lengths = [1.0, 0.0, 0.0, 3.0], [True, False, True, False], [2, 3, 2, 3]
+    config = make_config(ppo, advantage="opo", mask_truncated=True)
+    _, made = experience_of(ppo, config, made_samples(scores, lengths, finished=finished))
+    close(made["advantages"].sum(1), 2 * torch.tensor([1 - 1.1, 0, -1.1, 0]), 1e-6)  # baseline (2 + 9) / 10
+
+
+def test_penalties_for_length(ppo):
+    """By hand: no end token costs 0.5, and the last 20 % of 10 tokens cost up to 1."""
+    assert [ppo.overlong_penalty(n, 20, 0.25) for n in (1, 14, 15, 16, 19, 20)] == [0, 0, 0, 0.2, 0.8, 1]
+    assert [ppo.overlong_penalty(n, 20, 0.0) for n in (1, 20)] == [0, 0]
+    assert [ppo.overlong_penalty(n, 4, 1.0) for n in (0, 1, 4)] == [0, 0.25, 1]
+    config = make_config(ppo, max_new_tokens=10, overlong_share=0.2, missing_eos_penalty=0.5, advantage="mean")
+    samples = made_samples([1.0] * 4, [3, 9, 10, 8], finished=[True, True, False, False])
+    assert [ppo.shaped_score(config, s) for s in samples] == pytest.approx([1, 0.5, -0.5, 0.5])
+    batch, made = experience_of(ppo, config, samples)
+    close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([0.625, 0.125, -0.875, 0.125]), 1e-6)
+
+
+def test_gdpo_takes_the_penalty_for_length_as_one_more_reward(ppo):
+    config = make_config(ppo, advantage="gdpo", max_new_tokens=10, overlong_share=0.2)
+    samples = made_samples([1.0, 2.0, 3.0, 4.0], [2, 10, 2, 2], {"a": [1.0, 2.0, None, 4.0], "b": [0.0] * 4})
+    assert ppo.reward_parts(config, samples[1]) == [2.0, 0.0, -1.0]
+    batch, made = experience_of(ppo, config, samples)
+    own, length = np.array([1.0, 2.0, 4.0]), np.array([0.0, -1.0, 0.0, 0.0])
+    total = (length - length.mean()) / (length.std(ddof=1) + 1e-6)
+    total[[0, 1, 3]] += (own - own.mean()) / (own.std(ddof=1) + 1e-6)
+    mask = batch["response_mask"].numpy()
+    close(made["advantages"], whiten(total[:, None] * mask, mask), 1e-5)
+
+
+def test_rewards_of_gdpo_have_their_weights(ppo):
+    samples = made_samples([0.0] * 4, [2] * 4, {"a": [1.0, 2.0, 3.0, 4.0], "b": [4.0, 1.0, 0.0, 1.0]})
+    for sample in samples:
+        sample["weights"] = {"a": 3.0, "b": 0.5}
+    batch, made = experience_of(ppo, make_config(ppo, advantage="gdpo"), samples)
+    total = sum(
+        w * (x - x.mean()) / (x.std(ddof=1) + 1e-6)
+        for w, x in ((3.0, np.array([1.0, 2, 3, 4])), (0.5, np.array([4.0, 1, 0, 1])))
+    )
+    mask = batch["response_mask"].numpy()
+    close(made["advantages"], whiten(total[:, None] * mask, mask), 1e-5)
+
+
+def test_kl_in_the_reward_is_summed_into_the_score(ppo):
+    """Group methods see the score minus kl_coef times the completion's KL, ReMax the KL to come at each token."""
+    scores, lengths, kl = [1.0, 0.0, 0.0, 0.0], [1, 2, 3, 4], 0.25
+    config = make_config(ppo, advantage="mean", kl_coef=0.2, kl_in="reward", kl_estimator="k1")
+    batch, made = experience_of(ppo, config, made_samples(scores, lengths), kl)
+    totals = torch.tensor(scores) - 0.2 * kl * torch.tensor(lengths)
+    close(per_row(made["advantages"], batch["response_mask"]), totals - totals.mean(), 1e-6)
+    close(made["kl"].sum(1), kl * torch.tensor(lengths), 1e-6)
+    samples = made_samples(scores, lengths, group_size=1, baselines=[0.5, 0.0, 0.0, 0.0])
+    _, made = experience_of(ppo, dataclasses.replace(config, advantage="remax", group_size=1), samples, kl)
+    close(made["advantages"][0, -4:], torch.tensor([0.45, 0, 0, 0]), 1e-6)
+    close(made["advantages"][3, -4:], -0.05 * torch.tensor([4.0, 3, 2, 1]), 1e-6)
+
+
+def test_kl_in_the_loss_stays_out_of_the_scores(ppo):
+    config = make_config(ppo, advantage="mean", kl_coef=0.2, kl_in="loss", kl_estimator="k3_ratio")
+    batch, made = experience_of(ppo, config, made_samples([1.0, 0.0, 0.0, 0.0], [1, 2, 3, 4]), 0.25)
+    close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([0.75, -0.25, -0.25, -0.25]), 1e-6)
+    close(made["kl"].sum(1), (np.exp(-0.25) + 0.25 - 1) * np.arange(1.0, 5), 1e-5)  # logged as k3
+
+
+# ------------------------------------------------------------------------------------------------ losses
+
+
+PAIRS = list(itertools.product(LOSSES, AGGREGATIONS))
+
+
+@pytest.mark.parametrize(("name", "aggregation"), PAIRS)
+@pytest.mark.parametrize("lengths", [LENGTHS, [5, 0, 8, 3, 0, 2, 6, 4, 7, 0]], ids=["ragged", "masked rows"])
+def test_losses_and_aggregations_equal_numpy_in_value_and_gradient(ppo, name, aggregation, lengths):
+    config = make_config(ppo, loss=name, aggregation=aggregation, **LOSSES[name])
+    logprobs, old, advantages, mask = case(lengths=lengths)
+    draw = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    chosen = covariance_oracle(config, logprobs, old, advantages, mask, draw)
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old, "advantages": advantages}
+    piece["chosen"] = torch.as_tensor(chosen)
+    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    expected = minibatch_oracle(config, logprobs, old, advantages, mask, chosen)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert np.abs(theirs).max() > 1e-4
+        close(mine, theirs)
+
+
+@pytest.mark.parametrize("name", ["clip_cov", "kl_cov"])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
+def test_the_tokens_that_covariance_chooses(ppo, name, share):
+    config = make_config(ppo, loss=name, **{**LOSSES[name], "cov_frac": share})
+    logprobs, old, advantages, mask = case()
+    logprobs, old, advantages = (torch.where(mask == 1, x, 50.0) for x in (logprobs, old, advantages))  # never read
+    draw = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    got = ppo.covariance_choice(logprobs, old, advantages, mask, draw, config)
+    expected = covariance_oracle(config, logprobs, old, advantages, mask, draw)
+    assert expected.sum() == 1 if share == 0.0 else expected.sum() >= 2
+    close(got, expected)
+    assert (got * (1 - mask)).sum() == 0
+
+
+def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient(ppo):
+    """GSPO-token: the loss of one token moves that token's log-prob, by the sequence's ratio."""
+    logprobs, old, advantages, mask = case(spread=0.01)
+    config = make_config(ppo, loss="gspo", **LOSSES["gspo"])
+    known = {"old_logprobs": old, "advantages": advantages, "mask": mask, "config": config}
+    _, gradient = value_and_gradient(lambda x: ppo.gspo_loss(logprobs=x, **known)[0][2, 3], logprobs)
+    expected = torch.zeros(mask.shape, dtype=torch.float64)
+    expected[2, 3] = -advantages[2, 3] * (logprobs - old)[2].mean().exp()
+    close(gradient, expected)
+
+
+def test_covariance_chooses_none_where_none_is_in_bounds(ppo):
+    logprobs, old, advantages, mask = case()
+    config = make_config(ppo, loss="clip_cov", cov_low=90.0, cov_high=91.0)
+    assert ppo.covariance_choice(logprobs, old, advantages, mask, mask * 0, config).sum() == 0
+
+
+def test_clipped_tokens_are_counted_where_the_bound_acts(ppo):
+    """By hand, three tokens of ratio 1, 0.5 and 2, with a positive and with a negative advantage."""
+    old = torch.full((2, 3), -3.0).double()
+    logprobs = old + torch.tensor([1.0, 0.5, 2.0]).double().log()
+    advantages, mask = torch.tensor([[1.0], [-1.0]]).double().expand(2, 3), torch.ones(2, 3)
+    expected = {
+        "clip": [[0, 0, 1], [0, 1, 0]],
+        "reinforce": [[0, 0, 0], [0, 0, 0]],
+        "cispo": [[0, 1, 1], [0, 1, 1]],
+        "gmpo": [[0, 0, 1], [0, 1, 0]],
+        "dppo_tv": [[0, 0, 1], [0, 1, 0]],
+        "dppo_kl": [[0, 0, 1], [0, 1, 0]],
+    }
+    for name, clipped in expected.items():
+        bounds = 0.005 if name.startswith("dppo") else 0.2
+        config = make_config(ppo, loss=name, clip_eps_low=bounds, clip_eps_high=bounds)
+        got = ppo.LOSSES[name](logprobs=logprobs, old_logprobs=old, advantages=advantages, mask=mask, config=config)[1]
+        assert got.tolist() == clipped, name
+    config = make_config(ppo, loss="gmpo", clip_eps_low=0.2, clip_eps_high=0.2)
+    known = {"logprobs": logprobs, "old_logprobs": old, "advantages": advantages * 0, "mask": mask}
+    assert not ppo.gmpo_loss(**known, config=config)[1].any(), "without advantage no bound acts"
+    config = make_config(ppo, loss="gspo", clip_eps_low=0.2, clip_eps_high=0.2)  # geometric means 1 and 2
+    logprobs[1] = old[1] + np.log(0.5)
+    got = ppo.gspo_loss(logprobs=logprobs, old_logprobs=old, advantages=advantages, mask=mask, config=config)[1]
+    assert got.tolist() == [[0, 0, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("clip_cov", "kl_cov")])
+def test_the_first_update_of_every_loss_is_that_of_reinforce(ppo, name):
+    """At ratio 1 the gradient is -A grad log pi, weighted; a sequence-level loss spreads it evenly over the tokens."""
+    logprobs, _, advantages, mask = case()
+    piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages}  # no old: it is the policy
+    for aggregation in ("seq_mean_token_mean",) if name == "gmpo" else AGGREGATIONS:
+        settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "aggregation": aggregation}
+        if name == "dppo_kl":
+            settings["dual_clip"] = 20.0
+        config = make_config(ppo, loss=name, **settings)
+        _, gradient = value_and_gradient(lambda x, c=config: minibatch_loss(ppo, c, piece, x), logprobs)
+        weights = torch.as_tensor(np.array(weight_oracle(aggregation, LENGTHS, config)))
+        close(gradient, -advantages * weights[:, None] * mask)
+
+
+@pytest.mark.parametrize("gap", [-40.0, 40.0])
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("clip_cov", "kl_cov", "gmpo")])
+def test_extreme_ratios_stay_finite(ppo, name, gap):
+    old, mask = torch.full((2, 3), -45.0), torch.ones(2, 3)
+    config = make_config(ppo, loss=name, clip_eps_low=0.2, clip_eps_high=0.2)
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old}
+    piece["advantages"] = torch.tensor([[1.0], [-1.0]]).expand(2, 3)
+    for x in value_and_gradient(lambda lp: minibatch_loss(ppo, config, piece, lp), old + gap):
+        assert torch.isfinite(x).all()
+
+
+# ------------------------------------------------------------------------------------------------ TRL
+
+
+@pytest.fixture(scope="module")
+def trl_trainers(tmp_path_factory):
+    """Real trainers of the installed TRL on the embedded model, which take log-probs and completions that we set."""
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is experimental
+        from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
+
+    def make(trainer_class, config_class, **settings):
+        folder = str(tmp_path_factory.mktemp("trl"))
+        args = config_class(
+            output_dir=folder, per_device_train_batch_size=8, num_generations=4, max_completion_length=12, bf16=False,
+            report_to=[], use_cpu=True, **settings,
+        )  # fmt: skip
+        data = Dataset.from_list([{"prompt": "1+1="}] * 8)
+        functions = [lambda completions, **_: [0.0] * len(completions) for _ in range(2)]
+        trainer = trainer_class(str(TINY_LM), functions, args=args, train_dataset=data)
+        trainer.model.train()
+        return trainer
+
+    return {
+        "grpo": make(trl.GRPOTrainer, trl.GRPOConfig, beta=0.0),
+        "rloo": make(trl.RLOOTrainer, trl.RLOOConfig, beta=0.0),
+        "gmpo": make(GMPOTrainer, GMPOConfig, beta=0.0),
+    }
+
+
+TRL_LENGTHS = [5, 1, 8, 3, 8, 2, 6, 4]
+
+
+def trl_case(dtype=torch.float64):
+    logprobs, old, advantages, mask = case(lengths=TRL_LENGTHS)
+    return [x.to(dtype) for x in (logprobs, old, advantages, mask)]
+
+
+def trl_loss(monkeypatch, trainer, inputs, logprobs, **settings):
+    """TRL's own _compute_loss on log-probs that we set; settings of the trainer by name, `args.NAME` of its config."""
+    for name, value in settings.items():
+        owner = trainer.args if name.startswith("args_") else trainer
+        monkeypatch.setattr(owner, name.removeprefix("args_"), value, raising=False)
+    monkeypatch.setattr(trainer, "current_gradient_accumulation_steps", 1, raising=False)
+
+    def forward(*_, **__):
+        return forward.logprobs, torch.zeros_like(forward.logprobs), None
+
+    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", forward)
+
+    def loss_of(leaf):
+        forward.logprobs = leaf
+        return trainer._compute_loss(trainer.model, inputs)
+
+    return value_and_gradient(loss_of, logprobs)
+
+
+def trl_inputs(mask, advantages, old=None, **extra):
+    ids = torch.zeros(mask.shape).long()
+    inputs = {"prompt_ids": ids[:, :1], "prompt_mask": ids[:, :1] + 1, "completion_ids": ids}
+    inputs |= {"completion_mask": mask, "advantages": advantages, "num_items_in_batch": mask.sum()}
+    return inputs | extra | ({} if old is None else {"old_per_token_logps": old})
+
+
+TRL_LOSSES = {
+    "grpo": ("clip", "seq_mean_token_mean", {}),
+    "bnpo": ("clip", "token_mean", {}),
+    "dapo": ("clip", "token_mean", {}),
+    "dr_grpo": ("clip", "seq_mean_token_sum_norm", {}),
+    "delta": ("clip", "token_mean", {"loss_type": "dapo", "args_delta": 1.6}),
+    "gspo": ("gspo", "seq_mean_token_mean", {"loss_type": "grpo", "importance_sampling_level": "sequence"}),
+    "luspo": ("gspo", "seq_mean_token_sum", {"importance_sampling_level": "sequence"}),
+    "cispo": ("cispo", "token_mean", {"epsilon_high": 1.3}),
+    "sapo": ("sapo", "seq_mean_token_mean", {"args_sapo_temperature_pos": 1.0, "args_sapo_temperature_neg": 1.5}),
+}
+
+
+TRL_CASES = [  # not k3_ratio with a sequence's ratio: by that TRL weighs the KL then, we by the token's
+    case
+    for case in itertools.product(TRL_LOSSES, [False, True], [None, "k3", "k3_ratio"])
+    if case[0] not in ("gspo", "luspo") or case[2] != "k3_ratio"
+]
+
+
+@pytest.mark.parametrize(("name", "corrected", "kl"), TRL_CASES)
+def test_losses_equal_trl_in_value_and_gradient(ppo, monkeypatch, trl_trainers, name, corrected, kl):
+    """Every loss type of TRL's GRPOTrainer but vespo, with and without KL, and with its correction for vLLM."""
+    loss, aggregation, settings = TRL_LOSSES[name]
+    logprobs, old, advantages, mask = trl_case()
+    low, high = (0.03, 0.04) if loss == "gspo" else (0.2, 0.28)
+    theirs = {"loss_type": name, "epsilon_low": low, "epsilon_high": high, "args_delta": None} | settings
+    theirs = {"importance_sampling_level": "token", "max_completion_length": 12} | theirs
+    extra, ours = {}, {"clip_eps_low": low, "clip_eps_high": high, "sapo_tau_neg": 1.5, "mismatch": "none"}
+    ours |= (
+        {"dual_clip": 1.6}
+        if name == "delta"
+        else {"clip_eps_low": 1.0, "clip_eps_high": 0.3}
+        if name == "cispo"
+        else {}
+    )
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old, "advantages": advantages}
+    if kl:
+        piece["ref_logprobs"] = extra["ref_per_token_logps"] = old + normal(12, *mask.shape, scale=0.5)
+        ours |= {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": kl}
+        theirs |= {"beta": 0.3, "args_use_bias_correction_kl": kl == "k3_ratio"}
+    if corrected:
+        piece["rollout_logprobs"] = old + normal(13, *mask.shape, scale=0.15 if loss == "gspo" else 0.5)
+        ours |= {"mismatch": "seq_mask" if loss == "gspo" else "tis"}  # a sequence's ratio has a sequence's weight
+        theirs |= {"use_vllm": True, "vllm_importance_sampling_correction": True}
+        gap = (old - piece["rollout_logprobs"]) * mask
+        product = gap.sum(1, keepdim=True).exp()
+        weights = product * ((product >= 0.5) & (product <= 2.0)) if loss == "gspo" else gap.exp().clamp(max=2.0)
+        extra["importance_sampling_ratio"] = weights
+    rows = advantages[:, 0]
+    expected = trl_loss(monkeypatch, trl_trainers["grpo"], trl_inputs(mask, rows, old, **extra), logprobs, **theirs)
+    config = make_config(ppo, loss=loss, aggregation=aggregation, **ours)
+    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    for a, b in zip(got, expected, strict=True):
+        assert b.abs().max() > 1e-4
+        close(a, b)
+
+
+@pytest.mark.parametrize("kl", [None, "k3"])
+def test_gmpo_equals_trls(ppo, monkeypatch, trl_trainers, kl):
+    logprobs, old, advantages, mask = trl_case()
+    advantages[3] = 0
+    extra, theirs = {}, {"epsilon_low": 0.2, "epsilon_high": 0.3}
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old, "advantages": advantages}
+    ours = {"clip_eps_low": 0.2, "clip_eps_high": 0.3}
+    if kl:
+        piece["ref_logprobs"] = extra["ref_per_token_logps"] = old + normal(12, *mask.shape, scale=0.5)
+        ours |= {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": kl}
+        theirs |= {"beta": 0.3}
+    inputs = trl_inputs(mask, advantages[:, 0], old, **extra)
+    expected = trl_loss(monkeypatch, trl_trainers["gmpo"], inputs, logprobs, **theirs)
+    config = make_config(ppo, loss="gmpo", aggregation="seq_mean_token_mean", **ours)
+    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    for a, b in zip(got, expected, strict=True):
+        close(a, b)
+
+
+def test_the_first_update_of_rloo_has_trls_gradient(ppo, monkeypatch, trl_trainers):
+    """TRL's ratio is the sequence's, ours the token's: at ratio 1 the gradient is the same, the sum over tokens."""
+    logprobs, _, advantages, mask = trl_case()
+    inputs = trl_inputs(mask, advantages[:, 0], old_logps=(logprobs * mask).sum(1))
+    _, expected = trl_loss(monkeypatch, trl_trainers["rloo"], inputs, logprobs)
+    config = ppo.Config(algorithm="rloo")
+    assert (config.loss, config.aggregation) == ("clip", "seq_mean_token_sum")
+    piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages}
+    _, got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    close(got, expected)
+
+
+def trl_experience(monkeypatch, trainer, parts, lengths, logprobs=None, sampled=None, finished=None, **settings):
+    """TRL's own _generate_and_score_completions on completions, rewards and log-probs that we set."""
+    for name, value in settings.items():
+        monkeypatch.setattr(trainer, name, value, raising=False)
+    columns = torch.tensor([[float("nan") if v is None else v for v in values] for values in parts.values()]).T
+    monkeypatch.setattr(trainer, "_calculate_rewards", lambda *_: columns.clone())
+    names = list(parts)
+    for name, value in (("reward_funcs", [None] * len(names)), ("reward_func_names", names)):
+        monkeypatch.setattr(trainer, name, value)
+    monkeypatch.setattr(trainer, "reward_weights", torch.ones(len(names)))
+    end = trainer._tokenizer.eos_token_id
+    done = [True] * len(lengths) if finished is None else finished
+    ids = [[9] * (n - 1) + [end if f else 9] for n, f in zip(lengths, done, strict=True)]
+    texts, prompts = ["x"] * len(ids), [[5]] * len(ids)
+    given = None if sampled is None else [row[:n].tolist() for row, n in zip(sampled, lengths, strict=True)]
+    if type(trainer).__name__ == "RLOOTrainer":
+        outputs = (prompts, ids, texts)
+    else:
+        outputs = (prompts, ids, None, texts, given, {}, None, [])
+    monkeypatch.setattr(trainer, "_generate", lambda _: outputs)
+    calls = iter(logprobs or [torch.zeros(len(ids), max(lengths))] * 9)
+    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", lambda *_, **__: (next(calls), None, None))
+    return trainer._generate_and_score_completions([{"prompt": "1+1="}] * len(ids))
+
+
+NONE_PARTS = {"a": [1.0, 0.3, None, 0.7, None, 2.0, -1.0, 0.5], "b": [0.0, None, None, 1.0, None, 1.0, 0.5, None]}
+PLAIN_PARTS = {"a": [1.0, 0.0, 0.0, 1.0, 0.25, 0.25, 0.25, 0.25], "b": [0.5, 0.1, 0.0, 0.9, 0.3, 0.3, 0.3, 0.3]}
+given_parts = pytest.mark.parametrize("parts", [PLAIN_PARTS, NONE_PARTS], ids=["plain", "None"])
+
+
+def summed(parts):
+    return [sum(v[i] for v in parts.values() if v[i] is not None) for i in range(8)]
+
+
+@given_parts
+@pytest.mark.parametrize(("advantage", "scale"), [("grpo", "group"), ("mean", "none")])
+def test_group_advantages_equal_trls(ppo, monkeypatch, trl_trainers, parts, advantage, scale):
+    theirs = trl_experience(monkeypatch, trl_trainers["grpo"], parts, TRL_LENGTHS, scale_rewards=scale)
+    config = make_config(ppo, advantage=advantage, advantage_eps=1e-4)
+    batch, made = experience_of(ppo, config, made_samples(summed(parts), TRL_LENGTHS, parts))
+    assert made["advantages"].abs().max() > 0.1
+    close(per_row(made["advantages"], batch["response_mask"]), theirs["advantages"], 1e-5)
+
+
+@given_parts
+@pytest.mark.parametrize("kl_coef", [0.0, 0.3])
+def test_rloo_advantages_equal_trls(ppo, monkeypatch, trl_trainers, parts, kl_coef):
+    """With k1 summed into the reward, as in TRL."""
+    trainer, kl = trl_trainers["rloo"], 0.25
+    old = torch.full((8, 8), -1.5)
+    networks = [old, old - kl]
+    theirs = trl_experience(monkeypatch, trainer, parts, TRL_LENGTHS, networks, beta=kl_coef, ref_model=trainer.model)
+    config = make_config(ppo, advantage="rloo", kl_coef=kl_coef, kl_in="reward", kl_estimator="k1")
+    batch, made = experience_of(ppo, config, made_samples(summed(parts), TRL_LENGTHS, parts), kl if kl_coef else None)
+    close(per_row(made["advantages"], batch["response_mask"]), theirs["advantages"], 1e-5)
+
+
+@given_parts
+def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(ppo, monkeypatch, trl_trainers, parts):
+    """TRL normalises over completions, we (and verl) over tokens: one scale and one shift apart."""
+    theirs = trl_experience(
+        monkeypatch, trl_trainers["grpo"], parts, TRL_LENGTHS, multi_objective_aggregation="normalize_then_sum"
+    )["advantages"]
+    config = make_config(ppo, advantage="gdpo", advantage_eps=1e-4)
+    batch, made = experience_of(ppo, config, made_samples(summed(parts), TRL_LENGTHS, parts))
+    scored = torch.tensor([any(v[i] is not None for v in parts.values()) for i in range(8)])
+    ours = per_row(made["advantages"], batch["response_mask"])
+    assert (ours[~scored] == 0).all() and (theirs[~scored] == 0).all()
+    x, y = theirs[scored].double(), ours[scored].double()
+    slope = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
+    assert 0.8 < slope < 1.2
+    close(y - y.mean(), slope * (x - x.mean()), 1e-5)
+
+
+def test_gdpo_equals_trls_where_all_completions_have_one_length(ppo, monkeypatch, trl_trainers):
+    """Then only the counts of the variance differ: tokens - 1 and completions - 1."""
+    theirs = trl_experience(
+        monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, [3] * 8, multi_objective_aggregation="normalize_then_sum"
+    )["advantages"]
+    config = make_config(ppo, advantage="gdpo", advantage_eps=1e-4)
+    batch, made = experience_of(ppo, config, made_samples(summed(PLAIN_PARTS), [3] * 8, PLAIN_PARTS))
+    ours = per_row(made["advantages"], batch["response_mask"])
+    close(ours, theirs * ((8 * 3 - 1) / (7 * 3)) ** 0.5, 3e-4)  # TRL adds 1e-4 to the deviation, here about 1
+
+
+def test_masked_truncated_completions_equal_trls(ppo, monkeypatch, trl_trainers):
+    finished = [True, False, True, True, False, True, True, False]
+    kept = {"finished": finished, "mask_truncated_completions": True}
+    theirs = trl_experience(monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, TRL_LENGTHS, scale_rewards="none", **kept)
+    config = make_config(ppo, advantage="mean", mask_truncated=True, aggregation="seq_mean_token_mean")
+    batch, made = experience_of(ppo, config, made_samples(summed(PLAIN_PARTS), TRL_LENGTHS, PLAIN_PARTS, finished))
+    mask = batch["loss_mask"][:, -8:]
+    assert torch.equal(mask, theirs["completion_mask"].to(mask))
+    close(made["advantages"][:, -8:], theirs["advantages"][:, None] * mask, 1e-5)
+    logprobs, old, _, _ = trl_case(torch.float32)
+    inputs = trl_inputs(mask, theirs["advantages"], old)
+    expected = trl_loss(monkeypatch, trl_trainers["grpo"], inputs, logprobs, loss_type="grpo")
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old}
+    piece["advantages"] = made["advantages"][:, -8:]
+    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    for a, b in zip(got, expected, strict=True):
+        close(a, b, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "low", "high"),
+    [
+        ("tis", "token_truncate", None, 1.3),
+        ("icepop", "token_mask", 0.6, 1.3),
+        ("icepop", "token_mask", None, 1.3),
+        ("seq_mask", "sequence_mask", 0.6, 3.0),
+        ("seq_mask", "sequence_mask", None, 0.9),
+    ],
+)
+def test_mismatch_weights_equal_trls(ppo, monkeypatch, trl_trainers, ours, theirs, low, high):
+    """TRL's own correction for vLLM; without its lower bound it is mismatch_low 0."""
+    _, old, _, mask = trl_case(torch.float32)
+    sampled = old + normal(13, *mask.shape, scale=0.5).float()
+    settings = {"vllm_importance_sampling_mode": theirs, "vllm_importance_sampling_clip_min": low}
+    settings |= {"use_vllm": True, "vllm_importance_sampling_correction": True}
+    settings |= {"vllm_importance_sampling_clip_max": high}
+    made = trl_experience(
+        monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, TRL_LENGTHS, [old], sampled=sampled, **settings
+    )
+    got = ppo.mismatch_weights(old, sampled, mask, ours, low or 0.0, high)
+    expected = made["importance_sampling_ratio"] * mask
+    where = mask.bool()
+    assert (expected[where] == 0).any() or ours == "tis"
+    assert (expected[where] > 0).any()
+    close(got * mask, expected, 1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ mismatch
+
+
+def test_mismatch_weights_by_hand(ppo):
+    w = torch.tensor([[0.4, 0.5, 1.0, 2.0, 2.5], [1.2, 1.2, 1.2, 9.0, 9.0]], dtype=torch.float64)
+    old, mask = torch.full((2, 5), -1.0).double(), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    rollout = old - w.log()
+
+    def of(how, low=0.4999, high=2.0001):
+        return ppo.mismatch_weights(old, rollout, mask, how, low, high) * mask
+
+    close(of("none"), mask.double())
+    close(of("tis")[0], [0.4, 0.5, 1, 2, 2.0001])
+    close(of("icepop")[0], [0, 0.5, 1, 2, 0])
+    close(of("seq_mask"), torch.tensor([[1.0], [1.2**3]], dtype=torch.float64) * mask)  # 0.4 * 0.5 * 1 * 2 * 2.5 = 1
+    assert (of("seq_mask", high=1.7)[1] == 0).all() and (of("seq_mask", low=1.1, high=3.0)[0] == 0).all()
+
+
+@pytest.mark.parametrize("how", ["none", "tis", "icepop", "seq_mask"])
+def test_what_is_logged_of_the_mismatch(ppo, how):
+    """Weight before any bound, k3 of KL(sampler || trainer), and the share that was cut: always there."""
+    logprobs, old, advantages, mask = case()
+    rollout = old + normal(13, *mask.shape, scale=0.5)
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": rollout, "advantages": advantages}
+    weight, kl, cut = ppo.policy_terms(make_config(ppo, mismatch=how), piece, logprobs)[1]["mismatch"]
+    w = (old - rollout).exp()
+    close(weight * mask, w * mask)
+    close(kl * mask, (w - 1 - w.log()) * mask)
+    product = torch.where(mask == 1, w, 1.0).prod(1, keepdim=True).expand_as(w)
+    expected = {"none": w < 0, "tis": w > 2, "icepop": (w < 0.5) | (w > 2), "seq_mask": (product < 0.5) | (product > 2)}
+    close(cut * mask, expected[how] * mask)
+
+
+def test_the_correction_weighs_the_policy_loss_and_not_the_kl(ppo):
+    logprobs, old, advantages, mask = case()
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old - 0.1, "advantages": advantages}
+    piece["ref_logprobs"] = old - 0.3
+    plain, with_kl, both = (
+        ppo.policy_terms(make_config(ppo, kl_in="loss", kl_estimator="k2", **extra), part, logprobs)[0]
+        for extra, part in (
+            ({}, {k: v for k, v in piece.items() if k != "ref_logprobs"}),
+            ({"kl_coef": 0.5}, piece),
+            ({"kl_coef": 0.5, "mismatch": "icepop"}, piece),
+        )
+    )
+    kl = 0.5 * (logprobs - piece["ref_logprobs"]) ** 2 / 2
+    close(with_kl, plain + kl)
+    close(both, plain * np.exp(0.1) + kl)
+
+
+def test_auto_corrects_with_another_engine_only(ppo):
+    logprobs, old, advantages, mask = case()
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old - 0.1, "advantages": advantages}
+    hf, vllm, tis = (
+        ppo.policy_terms(make_config(ppo, **extra), piece, logprobs)[0]
+        for extra in ({}, {"rollout_engine": "vllm"}, {"mismatch": "tis"})
+    )
+    close(vllm, tis)
+    close(vllm, hf * np.exp(0.1))
+
+
+# ------------------------------------------------------------------------------------------------ enumeration: KL
+
+
+def distributions(seed=0, vocab=5):
+    """Logits of a policy, of another one that sampled, and of a reference."""
+    return [normal(seed + i, vocab) for i in range(3)]
+
+
+def expected_gradient(ppo, policy, sampler, reference, estimator):
+    """Expectation over the sampler's tokens of the gradient of `kl_loss`, by enumeration."""
+    logits = policy.clone().requires_grad_()
+    lp, old, ref = (torch.log_softmax(x, -1) for x in (logits, sampler, reference))
+    (old.exp() * ppo.kl_loss(lp, old, ref, estimator)).sum().backward()
+    return logits.grad
+
+
+def kl_gradient(policy, reference, forward=False):
+    logits = policy.clone().requires_grad_()
+    p, q = torch.log_softmax(logits, -1), torch.log_softmax(reference, -1)
+    kl = (q.exp() * (q - p)).sum() if forward else (p.exp() * (p - q)).sum()
+    return torch.autograd.grad(kl, logits)[0]
+
+
+def test_gradient_of_each_kl_form_in_the_loss(ppo):
+    policy, sampler, reference = distributions()
+    reverse, forward = kl_gradient(policy, reference), kl_gradient(policy, reference, forward=True)
+    assert min(reverse.abs().max(), forward.abs().max(), (reverse - forward).abs().max()) > 0.05
+    close(expected_gradient(ppo, policy, policy, reference, "k1"), torch.zeros(5))
+    close(expected_gradient(ppo, policy, policy, reference, "k2"), reverse)
+    close(expected_gradient(ppo, policy, policy, reference, "k3"), forward)
+    close(expected_gradient(ppo, policy, policy, reference, "k3_ratio"), reverse)
+    close(expected_gradient(ppo, policy, sampler, reference, "k3_ratio"), reverse)  # whoever sampled
+    away = -kl_gradient(policy, sampler, forward=True)  # k1 on an older policy's tokens: away from that policy
+    close(expected_gradient(ppo, policy, sampler, reference, "k1"), away)
+    for other in ("k2", "k3"):
+        assert (expected_gradient(ppo, policy, sampler, reference, other) - reverse).abs().max() > 0.02
+
+
+def test_value_of_k3_ratio_is_the_kl_whoever_sampled(ppo):
+    policy, sampler, reference = (torch.log_softmax(x, -1) for x in distributions())
+    kl = (policy.exp() * (policy - reference)).sum()
+    close((sampler.exp() * ppo.kl_loss(policy, sampler, reference, "k3_ratio")).sum(), kl)
+
+
+def test_gradient_of_each_kl_form_in_the_reward(ppo):
+    """k1: reverse KL. k3: reverse minus forward KL. k2: neither."""
+    policy, _, reference = distributions()
+    reverse, forward = kl_gradient(policy, reference), kl_gradient(policy, reference, forward=True)
+
+    def in_reward(estimator):
+        logits = policy.clone().requires_grad_()
+        lp, ref = torch.log_softmax(logits, -1), torch.log_softmax(reference, -1)
+        penalty = ppo.kl_estimate(lp, ref, estimator).detach()
+        return torch.autograd.grad((lp.detach().exp() * penalty * lp).sum(), logits)[0]
+
+    close(in_reward("k1"), reverse)
+    close(in_reward("k3"), reverse - forward)
+    k2 = in_reward("k2")
+    assert min((k2 - x).abs().max() for x in (reverse, forward, reverse - forward)) > 0.02
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "k3_ratio"])
+def test_kl_loss_by_hand_in_value_and_slope(ppo, estimator):
+    lp, old, ref = (torch.tensor([x], dtype=torch.float64) for x in (-1.0, -1.2, -1.5))  # d = 0.5, ratio e^0.2
+    k3, ratio = np.exp(-0.5) + 0.5 - 1, np.exp(0.2)
+    value, slope = {
+        "k1": (0.5, 1.0),
+        "k2": (0.125, 0.5),
+        "k3": (k3, 1 - np.exp(-0.5)),
+        "k3_ratio": (ratio * k3, ratio * (k3 + 1 - np.exp(-0.5))),
+    }[estimator]
+    got = value_and_gradient(lambda x: ppo.kl_loss(x, old, ref, estimator).sum(), lp)
+    close(got[0], np.float64(value))
+    close(got[1], [slope])
+
+
+# ------------------------------------------------------------------------------------------------ enumeration: reward
+
+
+class TinyPolicy:
+    """Up to two tokens of three, 0 ends the text: seven completions, each with a score; logits are a table."""
+
+    def __init__(self, seed=0):
+        self.logits = normal(seed, 3, 3, scale=0.7).requires_grad_()
+        self.texts = [(0,), *((a, b) for a in (1, 2) for b in (0, 1, 2))]
+        self.mask = ragged([len(text) for text in self.texts])
+        self.reference = torch.log_softmax(normal(seed + 1, 3, 3), -1)
+        self.scores = torch.tensor([0.3, 1.0, -0.5, 2.0, 0.1, 0.7, -1.0]).double()
+
+    def logprobs(self, table=None):
+        """[7, 2]"""
+        table = torch.log_softmax(self.logits, -1) if table is None else table
+        rows = [[table[0, t[0]], table[t[0], t[1]] if len(t) > 1 else table[0, 0] * 0] for t in self.texts]
+        return torch.stack([torch.stack(row) for row in rows])
+
+    def exact(self, scores=None, kl_coef=0.0, states_fixed=False):
+        """Gradient of the expected score, minus kl_coef times that of KL(policy || reference)."""
+        lp, ref = self.logprobs(), self.logprobs(self.reference)
+        kl = ((lp - ref) * self.mask).sum(1)
+        scores = self.scores if scores is None else scores
+        value = (lp.sum(1).exp() * (scores - kl_coef * kl)).sum()
+        if states_fixed:  # the KL of each state's distribution, the states as they came
+            table = torch.log_softmax(self.logits, -1)
+            each = (table.exp() * (table - self.reference)).sum(1)
+            visits = torch.cat([torch.ones(1), table[0, 1:].exp().detach()])
+            value = (lp.sum(1).exp() * scores).sum() - kl_coef * (visits * each).sum()
+        return torch.autograd.grad(value, self.logits)[0]
+
+    def estimate(self, ppo, config, count, scores=None, kl_coef=0.0, advantages_of=None):
+        """Expectation of the update's gradient, over all tuples of `count` completions, by enumeration."""
+        scores = self.scores if scores is None else scores
+        lp, ref = self.logprobs(), self.logprobs(self.reference)
+        old, total = lp.detach(), 0.0
+        greedy = self.scores[old.sum(1).argmax()]
+        for rows in map(list, itertools.product(range(7), repeat=count)):
+            mask, groups = self.mask[rows], torch.zeros(count).long()
+            kl = ppo.kl_estimate(old[rows], ref[rows], config.kl_estimator[:2]) * mask
+            rewards = ppo.shape_rewards(scores[rows], kl, mask, kl_coef if config.kl_in == "reward" else 0.0)
+            known = {"rewards": rewards, "scores": rewards.sum(1), "groups": groups, "mask": mask}
+            known |= {"baselines": greedy.expand(count), "parts": scores[rows][:, None]}
+            a = (advantages_of or ppo.ADVANTAGES[config.advantage])(config=config, **known)
+            piece = {"loss_mask": mask, "old_logprobs": old[rows], "rollout_logprobs": old[rows]}
+            piece["advantages"] = (a if a.dim() == 2 else a[:, None]) * mask
+            if kl_coef and config.kl_in == "loss":
+                piece["ref_logprobs"] = ref[rows].detach()
+            total = total + old[rows].sum().exp() * minibatch_loss(ppo, config, piece, lp[rows])
+        return -torch.autograd.grad(total, self.logits)[0]
+
+
+def apart(a, b):
+    """Angle-like distance of two gradients after the best scaling, 0 to 1."""
+    a, b = a.flatten(), b.flatten()
+    return 1 - ((a @ b) / (a.norm() * b.norm())).item()
+
+
+@pytest.mark.parametrize(
+    ("advantage", "loss", "count", "scale"),
+    [
+        *(("rloo", loss, 2, 1.0) for loss in ("clip", "reinforce", "cispo", "sapo", "dppo_tv")),
+        *(("mean", loss, 2, 1 / 2) for loss in ("clip", "reinforce")),
+        *(("rloo", "clip", 3, 1.0), ("mean", "clip", 3, 2 / 3), ("gpg", "reinforce", 2, 1 / 2)),
+    ],
+)
+def test_unbiased_group_estimators_have_the_exact_gradient_of_the_expected_score(ppo, advantage, loss, count, scale):
+    """RLOO's is exact; R - mean is exact times (n - 1) / n; so is GPG's with one prompt, where its alpha is 1."""
+    policy = TinyPolicy()
+    config = make_config(ppo, loss=loss, advantage=advantage, aggregation="seq_mean_token_sum", dual_clip=0.0)
+    close(policy.estimate(ppo, config, count), scale * policy.exact())
+
+
+def test_remax_and_plain_returns_are_unbiased(ppo):
+    policy = TinyPolicy()
+    config = make_config(ppo, advantage="remax", group_size=1, aggregation="seq_mean_token_sum")
+    for count in (1, 2):
+        close(policy.estimate(ppo, config, count), policy.exact())
+    returns = policy.estimate(
+        ppo, config, 1, advantages_of=lambda rewards, mask, **_: ppo.discounted_returns(rewards, mask, 1.0)
+    )
+    close(returns, policy.exact())
+
+
+@pytest.mark.parametrize("advantage", ["rloo", "remax"])
+def test_kl_in_the_reward_has_the_exact_gradient_of_the_kl_of_completions(ppo, advantage):
+    policy = TinyPolicy()
+    config = make_config(
+        ppo, advantage=advantage, aggregation="seq_mean_token_sum", kl_coef=0.4, kl_in="reward", kl_estimator="k1",
+        group_size=4 if advantage == "rloo" else 1,
+    )  # fmt: skip
+    close(policy.estimate(ppo, config, 2, kl_coef=0.4), policy.exact(kl_coef=0.4))
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3_ratio"])
+def test_kl_in_the_loss_has_the_gradient_of_each_states_kl(ppo, estimator):
+    """It leaves out that a token changes the states that follow, where the KL in the reward does not."""
+    policy = TinyPolicy()
+    settings = {"kl_coef": 0.4, "kl_in": "loss", "kl_estimator": estimator, "aggregation": "seq_mean_token_sum"}
+    got = policy.estimate(ppo, make_config(ppo, advantage="rloo", **settings), 2, kl_coef=0.4)
+    close(got, policy.exact(kl_coef=0.4, states_fixed=True))
+    assert (got - policy.exact(kl_coef=0.4)).abs().max() > 1e-3
+
+
+def test_maxrl_is_the_gradient_of_a_truncated_log_likelihood(ppo):
+    """With scores 0 and 1 and pass rate p: sum over k < n of (1 - p)^(k - 1), times that of p (arXiv 2602.02710)."""
+    policy, count = TinyPolicy(), 3
+    scores = (policy.scores > 0.5).double()
+    config = make_config(ppo, advantage="maxrl", aggregation="seq_mean_token_sum")
+    p = (policy.logprobs().sum(1).exp() * scores).sum().item()
+    factor = sum((1 - p) ** (k - 1) for k in range(1, count))
+    close(policy.estimate(ppo, config, count, scores), factor * policy.exact(scores), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "advantage", ["grpo", "opo", "gpg_verl", "gdpo", "reinforce_pp_baseline", "reinforce_pp", "maxrl"]
+)
+def test_these_estimators_are_biased(ppo, advantage):
+    """Their expected direction is not that of the expected score: a standard deviation, length or batch comes in."""
+    policy = TinyPolicy()
+    policy.scores = policy.scores.clamp(min=0)  # two scores are 0, the others differ
+    config = make_config(ppo, advantage=advantage, aggregation="seq_mean_token_sum")
+    got = policy.estimate(ppo, config, 3)
+    assert apart(got, policy.exact()) > 1e-4 and got.abs().max() > 1e-2
+
+
+def test_aggregation_and_bias(ppo):
+    """A constant divisor scales the exact gradient, one that depends on the length turns it."""
+    policy = TinyPolicy()
+    for aggregation, scale in (("seq_mean_token_sum_norm", 1 / 12), ("fixed_length", 1 / 77)):
+        config = make_config(ppo, advantage="rloo", aggregation=aggregation)
+        close(policy.estimate(ppo, config, 2), scale * policy.exact())
+    for aggregation in ("token_mean", "seq_mean_token_mean"):
+        config = make_config(ppo, advantage="rloo", aggregation=aggregation)
+        assert apart(policy.estimate(ppo, config, 2), policy.exact()) > 1e-4
+
+
+# ------------------------------------------------------------------------------------------------ networks
+
+PROMPTS = ["1+1=", "34+71=", "What is 12+5? Be brief.", "7", "Add 19 and 23, then say it.", "90+9=", "2", "8+88="]
+RESPONSES = [3, 9, 1, 14, 6, 2, 11, 5]
+
+
+@pytest.fixture(scope="module")
+def random_model(tmp_path_factory):
+    return save_random_model("llama", tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture
+def models_of(ppo, random_model):
+    """Load the networks that a config asks for; in fp64, so that sums in another order agree closely."""
+
+    def load(config, double=True):
+        torch.manual_seed(0)
+        models = ppo.load_models(dataclasses.replace(config, model=random_model), CPU)
+        for network in (models.policy, models.reference):
+            if double and network is not None:
+                network.double()
+        return models
+
+    return load
+
+
+def random_batch(ppo, models, kl=False, zero_rows=(2, 5), masked_rows=(6,)):
+    """A batch as in a later minibatch: ratios around 1, a sampler slightly off, some rows without advantage."""
+    rng = np.random.default_rng(0)
+    samples = []
+    for text, length in zip(PROMPTS, RESPONSES, strict=True):
+        sample = {"prompt_ids": models.tokenizer.encode(text), "response_ids": rng.integers(6, 262, length).tolist()}
+        samples.append(sample | {"rollout_logprobs": [0.0] * length, "finished": True})
+    batch = ppo.collate(samples, models.pad_id, CPU)
+    mask = batch["loss_mask"] = batch["response_mask"].double()
+    mask[list(masked_rows)] = 0
+    with torch.no_grad():
+        hidden = ppo.predicting_states(models.policy, batch)
+        logprobs, _ = ppo.token_logprobs(ppo.Config(), models.policy, hidden, batch)
+    noise = [normal(20 + i, *mask.shape, scale=0.2) * batch["response_mask"] for i in range(3)]
+    batch["old_logprobs"] = logprobs + noise[0]
+    batch["rollout_logprobs"] = batch["old_logprobs"] + noise[1]
+    keep = torch.tensor([i not in zero_rows for i in range(8)])
+    batch["advantages"] = normal(23, 8, 1) * keep[:, None] * mask
+    batch["draw"] = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    if kl:
+        batch["ref_logprobs"] = logprobs + noise[2]
+    return batch
+
+
+SCALER = torch.amp.GradScaler("cpu", enabled=False)
+
+
+def gradient_of(ppo, config, models, batch, rows=range(8)):
+    """Gradient of the policy, flattened, and the sums of accumulate_gradients."""
+    models.policy.zero_grad()
+    sums, peak = ppo.accumulate_gradients(config, models, batch, np.asarray(rows), SCALER)
+    grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in models.policy.parameters()]
+    flat = torch.cat([g.flatten() for g in grads])
+    models.policy.zero_grad()
+    return flat, sums, peak
+
+
+def oracle_gradient(config, models, batch, rows):
+    """Value and gradient of the minibatch from Hugging Face's logits, row by row, without padding or our numerics."""
+    logprobs, live = torch.zeros(batch["loss_mask"].shape, dtype=torch.float64), {}
+    for row in rows:
+        where, ids = batch["response_mask"][row].bool(), batch["input_ids"][row][batch["attention_mask"][row].bool()]
+        count = int(where.sum())
+        logits = models.policy(input_ids=ids[None]).logits[0, -count - 1 : -1]
+        live[row] = torch.log_softmax(logits, -1).gather(1, ids[-count:, None])[:, 0]
+        logprobs[row, where] = live[row].detach()
+    x = [logprobs[rows], batch["old_logprobs"][rows], batch["advantages"][rows], batch["loss_mask"][rows]]
+    chosen = np.zeros(x[0].shape)
+    if config.loss in ("clip_cov", "kl_cov"):
+        chosen = covariance_oracle(config, *x, batch["draw"][rows])
+    value, slopes = minibatch_oracle(config, *x, chosen)
+    surrogate = 0.0
+    for i, row in enumerate(rows):
+        where = batch["response_mask"][row].bool()
+        surrogate = surrogate + (torch.as_tensor(slopes)[i, where] * live[row]).sum()
+    models.policy.zero_grad()
+    surrogate.backward()
+    flat = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
+    models.policy.zero_grad()
+    return value, flat
+
+
+def relative(a, b) -> float:
+    return ((a - b).norm() / b.norm()).item()
+
+
+@pytest.mark.parametrize(("name", "aggregation"), PAIRS)
+def test_gradients_of_networks_equal_the_oracle_whatever_the_pieces(ppo, models_of, name, aggregation):
+    """Loss and gradient: by oracle, in micro-batches of any size, in any order of rows, with any padding."""
+    config = make_config(ppo, loss=name, aggregation=aggregation, **LOSSES[name], micro_batch_tokens=10**6)
+    models = models_of(config)
+    batch, rows = random_batch(ppo, models), [0, 1, 2, 3, 4, 6, 7]
+    whole, sums, peak = gradient_of(ppo, config, models, batch, rows)
+    value, expected = oracle_gradient(config, models, batch, rows)
+    assert expected.norm() > 1e-4
+    assert relative(whole, expected) < 1e-6  # token weights are fp32
+    assert sums[0].item() == pytest.approx(value, rel=1e-5, abs=1e-7)
+
+    padded = {k: torch.nn.functional.pad(x, (3, 2)) for k, x in batch.items()}
+    reordered = rows[::-1]
+    variants = [
+        (dataclasses.replace(config, micro_batch_tokens=1), batch, rows),
+        (dataclasses.replace(config, micro_batch_tokens=70), batch, rows),
+        (config, padded, rows),
+        (config, batch, reordered),
+    ]
+    for changed, data, order in variants:
+        got, got_sums, got_peak = gradient_of(ppo, changed, models, data, order)
+        assert relative(got, whole) < 1e-6
+        close(got_sums, sums, 1e-5)
+        close(got_peak, peak, 1e-6)
+
+
+@pytest.mark.parametrize("kl_estimator", ["k2", "k3", "k3_ratio"])
+def test_kl_and_entropy_and_correction_do_not_depend_on_the_pieces(ppo, models_of, kl_estimator):
+    config = make_config(
+        ppo, loss="gspo", kl_coef=0.2, kl_in="loss", kl_estimator=kl_estimator, entropy_coef=0.03, mismatch="seq_mask",
+        micro_batch_tokens=10**6,
+    )  # fmt: skip
+    models = models_of(dataclasses.replace(config, kl_coef=0.0))
+    batch = random_batch(ppo, models, kl=True)
+    whole, sums, _ = gradient_of(ppo, config, models, batch)
+    for budget in (1, 70):
+        got, got_sums, _ = gradient_of(ppo, dataclasses.replace(config, micro_batch_tokens=budget), models, batch)
+        assert relative(got, whole) < 1e-6
+        close(got_sums, sums, 1e-5)
+    without, _, _ = gradient_of(ppo, dataclasses.replace(config, kl_coef=0.0), models, batch)
+    assert relative(without, whole) > 1e-3
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_the_entropy_bonus_is_weighted_like_the_loss(ppo, models_of, aggregation):
+    """Oracle: entropies of Hugging Face's logits, row by row; no row has an advantage."""
+    config = make_config(ppo, aggregation=aggregation, entropy_coef=0.1)
+    models = models_of(config)
+    batch = random_batch(ppo, models, zero_rows=range(8))
+    got, _, _ = gradient_of(ppo, config, models, batch)
+    lengths = batch["loss_mask"].sum(1).int().tolist()
+    bonus = 0.0
+    for row, weight in enumerate(weight_oracle(aggregation, lengths, config)):
+        if lengths[row]:
+            ids = batch["input_ids"][row][batch["attention_mask"][row].bool()]
+            logits = models.policy(input_ids=ids[None]).logits[0, -lengths[row] - 1 : -1]
+            bonus = bonus + weight * torch.distributions.Categorical(logits=logits).entropy().sum()
+    (-0.1 * bonus).backward()
+    expected = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
+    assert relative(got, expected) < 1e-6
+
+
+# ------------------------------------------------------------------------------------------------ rows without effect
+
+
+@pytest.fixture
+def forwards(ppo, monkeypatch):
+    """Rows that each network's passes have seen: a list of counts."""
+    seen, plain = [], ppo.backbone
+
+    def counted(model, input_ids, *args, **kwargs):
+        seen.append(len(input_ids))
+        return plain(model, input_ids, *args, **kwargs)
+
+    monkeypatch.setattr(ppo, "backbone", counted)
+    return seen
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_rows_that_contribute_nothing_cost_no_pass(ppo, models_of, forwards, monkeypatch, name):
+    """Rows 2 and 5 have advantage 0, row 6 is masked; without them the gradient is the same, bit by bit but sums."""
+    config = make_config(ppo, loss=name, aggregation="token_mean", **LOSSES[name])
+    models = models_of(config)
+    batch = random_batch(ppo, models)
+    forwards.clear()
+    got, sums, _ = gradient_of(ppo, config, models, batch)
+    assert sum(forwards) == (2 * 7 if name in ("clip_cov", "kl_cov") else 5)
+    monkeypatch.setattr(ppo, "contributing", lambda config, batch: list(range(8)))
+    everything, all_sums, _ = gradient_of(ppo, config, models, batch)
+    assert relative(got, everything) < 1e-9
+    assert sums[0].item() == pytest.approx(all_sums[0].item(), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("extra", [{"entropy_coef": 0.1}, {"kl_coef": 0.1, "kl_in": "loss"}])
+def test_rows_without_advantage_run_where_another_loss_needs_them(ppo, models_of, forwards, extra):
+    config = make_config(ppo, **extra)
+    models = models_of(dataclasses.replace(config, kl_coef=0.0))
+    batch = random_batch(ppo, models, kl="kl_coef" in extra)
+    forwards.clear()
+    gradient_of(ppo, config, models, batch)
+    assert sum(forwards) == 7, "all but the masked one"
+
+
+def test_kl_in_the_reward_asks_for_no_more_rows_in_the_update(ppo, models_of, forwards):
+    config = make_config(ppo, kl_coef=0.1, kl_in="reward", kl_estimator="k1")
+    models = models_of(dataclasses.replace(config, kl_coef=0.0))
+    batch = random_batch(ppo, models, kl=True)
+    forwards.clear()
+    gradient_of(ppo, config, models, batch)
+    assert sum(forwards) == 5
+
+
+def updated(ppo, config, models, batch, step=0):
+    """Metrics of one update, and how often a row went through the network."""
+    optimizer = ppo.make_optimizer(config, models)
+    return ppo.update(config, models, optimizer, SCALER, batch, step, {"bad": 0})
+
+
+def test_a_batch_without_signal_costs_no_pass_and_changes_no_weight(ppo, models_of, forwards):
+    config = make_config(ppo, batch_size=8, group_size=4, minibatches=2)
+    models = models_of(config, double=False)
+    before = copy.deepcopy(models.policy.state_dict())
+    samples = made_samples([0.7] * 8, RESPONSES, {"a": [0.7] * 8})
+    forwards.clear()  # load_models makes one pass, to check the output layer
+    batch = ppo.make_experience(config, models, samples, 0.0)
+    metrics = updated(ppo, config, models, batch)
+    assert not forwards and metrics["optim/updates"] == 0
+    assert all(torch.equal(before[name], x) for name, x in models.policy.state_dict().items())
+
+
+def test_truncated_completions_are_masked_by_choice(ppo, models_of, forwards):
+    finished = [True, False, True, True, False, True, True, True]
+    for masked in (False, True):
+        config = make_config(ppo, batch_size=8, group_size=4, mask_truncated=masked, lr=1e-9)
+        models = models_of(config, double=False)
+        samples = made_samples([0.0, 1.0, 2.0, 4.0] * 2, RESPONSES, finished=finished)
+        batch = ppo.make_experience(config, models, samples, 0.0)
+        lengths = [n * (f or not masked) for n, f in zip(RESPONSES, finished, strict=True)]
+        assert batch["loss_mask"].sum(1).tolist() == lengths
+        assert batch["response_mask"].sum(1).tolist() == RESPONSES
+        forwards.clear()
+        updated(ppo, config, models, batch)
+        assert sum(forwards) == 8 - 2 * masked
+
+
+@pytest.mark.parametrize(("minibatches", "passes"), [(1, 4), (2, 8)])
+def test_experience_runs_rows_with_signal_only(ppo, models_of, forwards, minibatches, passes):
+    """Old log-probs are needed from the second optimizer step on; a group of one score needs none."""
+    config = make_config(ppo, batch_size=8, group_size=4, minibatches=minibatches, lr=1e-9)
+    models = models_of(config, double=False)
+    samples = made_samples([0.7] * 4 + [0.0, 1.0, 2.0, 4.0], RESPONSES)
+    forwards.clear()
+    batch = ppo.make_experience(config, models, samples, 0.0)
+    assert ("old_logprobs" in batch) == (minibatches > 1)
+    if minibatches > 1:  # rows that did not run show no gap to the sampler
+        close(batch["old_logprobs"][:4], batch["rollout_logprobs"][:4])
+        assert ppo.sample_metrics(config, batch, samples, {"rollout": 1.0})["rollout/logprob_gap_max"] > 0
+    updated(ppo, config, models, batch)
+    assert sum(forwards) == passes
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def side_by_side(ppo, monkeypatch, count, work):
+    """Run work(rank) in threads as if each was a process; collectives meet, or the test fails."""
+    local, barrier, slots = threading.local(), threading.Barrier(count, timeout=20), [None] * count
+
+    def exchange(value):
+        slots[local.rank] = value
+        barrier.wait()
+        values = list(slots)
+        barrier.wait()
+        return values
+
+    def sum_over(tensor):
+        parts = exchange(tensor.clone())
+        assert len({p.shape for p in parts}) == 1, "processes meet in different collectives"
+        tensor.copy_(sum(parts))
+        return tensor
+
+    def gather_rows(mine, error=None):
+        parts = exchange((mine, error))
+        assert all(isinstance(part, tuple) for part in parts), "processes meet in different collectives"
+        merged = [None] * sum(len(rows) for rows, _ in parts)
+        for i, (rows, _) in enumerate(parts):
+            merged[i::count] = rows
+        return merged
+
+    monkeypatch.setattr(ppo, "world", lambda: (local.rank, count))
+    monkeypatch.setattr(ppo, "sum_over_processes", sum_over)
+    monkeypatch.setattr(ppo, "gather_rows", gather_rows)
+    results, failures = [None] * count, []
+
+    def run(rank):
+        local.rank = rank
+        try:
+            results[rank] = work(rank)
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    if failures:
+        raise next((e for e in failures if not isinstance(e, threading.BrokenBarrierError)), failures[0])
+    return results
+
+
+@pytest.mark.parametrize(("name", "aggregation"), [*PAIRS[::3], ("clip_cov", "token_mean"), ("kl_cov", "fixed_length")])
+def test_processes_do_not_change_the_gradient(ppo, models_of, monkeypatch, name, aggregation):
+    config = make_config(ppo, loss=name, aggregation=aggregation, **LOSSES[name], micro_batch_tokens=70)
+    models = models_of(config)
+    batch = random_batch(ppo, models)
+    whole, sums, peak = gradient_of(ppo, config, models, batch)
+    copies = [dataclasses.replace(models, policy=copy.deepcopy(models.policy)) for _ in range(2)]
+    parts = side_by_side(ppo, monkeypatch, 2, lambda rank: gradient_of(ppo, config, copies[rank], batch))
+    assert relative(parts[0][0] + parts[1][0], whole) < 1e-6
+    close(parts[0][1] + parts[1][1], sums, 1e-5)
+    close(torch.maximum(parts[0][2], parts[1][2]), peak, 1e-6)
+
+
+@pytest.mark.parametrize("loss", ["clip", "kl_cov"])
+def test_an_update_with_fewer_rows_than_processes(ppo, models_of, monkeypatch, loss):
+    """A process whose share of a minibatch is empty still takes part in every sum."""
+    config = make_config(ppo, loss=loss, batch_size=8, group_size=2, minibatches=4, lr=1e-3, aggregation="token_mean")
+    models = models_of(config)
+    batch = random_batch(ppo, models, zero_rows=(0, 2, 4, 5, 7), masked_rows=(6,))
+    copies = [dataclasses.replace(models, policy=copy.deepcopy(models.policy)) for _ in range(3)]
+    expected = updated(ppo, config, copies[2], batch)
+    metrics = side_by_side(ppo, monkeypatch, 2, lambda rank: updated(ppo, config, copies[rank], batch))
+    assert expected["optim/updates"] >= (1 if loss == "clip" else 4)
+    for rank in range(2):
+        assert metrics[rank] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        for mine, theirs in zip(copies[rank].policy.parameters(), copies[2].policy.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-7)
+
+
+# ------------------------------------------------------------------------------------------------ rollout
+
+
+class FakeEngine:
+    """Completions that depend on prompt and noise alone: the prompt's id, some token, and an end token or not."""
+
+    def __init__(self):
+        self.calls = []
+
+    def generate(self, prompts, noise):
+        self.calls.append((prompts, noise))
+        if noise is None:
+            return [([p[0], 99, 2], [-0.5] * 3) for p in prompts]
+        return [([p[0], 20 + int(x[0] * 50), 2], [-1.0] * 3) for p, x in zip(prompts, noise, strict=True)]
+
+
+class FakeReward:
+    """Prompts below 100 score the same for all completions, others by their token; greedy ones score 50."""
+
+    weights = {"a": 1.0}  # noqa: RUF012
+    functions = {"a": None}  # noqa: RUF012
+
+    def __call__(self, rows, completions, completion_ids):
+        scores = [50.0 if i[1] == 99 else 0.5 if i[0] < 100 else float(i[1]) for i in completion_ids]
+        return scores, {"a": scores}
+
+
+def fake_rollout(ppo, config, prompt_ids, step=0, start=0):
+    """The engine, and what rollout returns."""
+    tokenizer = SimpleNamespace(batch_decode=lambda ids, **_: [str(i) for i in ids])
+    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[2], pad_id=0, device=CPU)
+    rows = [{"prompt": str(i), "prompt_ids": [i], "columns": {}} for i in prompt_ids]
+    engine = FakeEngine()
+    return engine, ppo.rollout(config, models, engine, FakeReward(), rows, step, start, {})
+
+
+def dynamic_config(ppo, **settings):
+    defaults = {"batch_size": 16, "group_size": 4, "dynamic_sampling": True, "max_refills": 3, "max_new_tokens": 4}
+    return ppo.Config(**{"algorithm": "dapo", "overlong_share": 0.0, **defaults, **settings})
+
+
+def prompts_of(samples, size=4):
+    groups = [samples[i : i + size] for i in range(0, len(samples), size)]
+    assert all(len({s["prompt_ids"][0] for s in g}) == 1 for g in groups), "a group has one prompt"
+    return [g[0]["prompt_ids"][0] for g in groups]
+
+
+def test_groups_of_equal_score_are_replaced_by_new_prompts(ppo):
+    """Half of the prompts teach nothing; the stream goes on behind the last prompt taken, round by round."""
+    config, prompt_ids = dynamic_config(ppo), [*range(10, 30), *range(100, 120)]
+    engine, (batch, drawn, position) = fake_rollout(ppo, config, prompt_ids)
+    rows = [{"id": i} for i in prompt_ids]
+    stream = [row["id"] for row in ppo.batch_rows(rows, config, 0, position)]
+    assert prompts_of(drawn) == stream
+    useful = [i for i in stream if i >= 100]
+    assert len(engine.calls) > 1 and len(batch) == 16
+    assert prompts_of(batch) == useful[:4] and len(useful) == 4, "no prompt is taken that is not needed"
+    assert [s["group"] for s in batch] == [i // 4 for i in range(16)]
+    counts = [len(prompts) // 4 for prompts, _ in engine.calls]
+    missing = 4
+    for count, taken in zip(counts, np.cumsum([0, *counts])[:-1], strict=True):
+        assert count == missing, "a round samples as many prompts as are missing"
+        missing -= sum(i >= 100 for i in stream[taken : taken + count])
+
+
+def test_a_step_goes_on_where_the_last_one_stopped_and_repeats_itself(ppo):
+    config, prompt_ids = dynamic_config(ppo), [*range(10, 30), *range(100, 120)]
+    _, (first, _, position) = fake_rollout(ppo, config, prompt_ids)
+    _, (again, _, same) = fake_rollout(ppo, config, prompt_ids)
+    assert first == again and position == same
+    _, (later, drawn, _) = fake_rollout(ppo, config, prompt_ids, step=1, start=position)
+    rows = [{"id": i} for i in prompt_ids]
+    assert prompts_of(drawn)[0] == ppo.batch_rows(rows, config, position, 1)[0]["id"]
+    assert later != first
+
+
+def test_rounds_draw_other_noise(ppo):
+    config = dynamic_config(ppo, max_refills=2)
+    engine, _ = fake_rollout(ppo, config, [10])
+    noises = [noise for _, noise in engine.calls]
+    assert len(noises) == 3
+    assert not np.allclose(noises[0], noises[1]) and not np.allclose(noises[1], noises[2])
+    plain, _ = fake_rollout(ppo, dataclasses.replace(config, dynamic_sampling=False), [10])
+    assert np.array_equal(plain.calls[0][1], noises[0]), "the first round is that of a run without dynamic sampling"
+
+
+@pytest.mark.parametrize("cap", [0, 1, 3])
+def test_rounds_are_capped_and_such_groups_then_fill_the_batch(ppo, cap):
+    engine, (batch, drawn, position) = fake_rollout(ppo, dynamic_config(ppo, max_refills=cap), [10, 11, 12])
+    assert len(engine.calls) == 1 + cap and len(drawn) == 16 * (1 + cap) and position == 4 * (1 + cap)
+    assert len(batch) == 16 and {s["score"] for s in batch} == {0.5}
+    assert [s["group"] for s in batch] == [i // 4 for i in range(16)]
+
+
+def test_a_group_is_of_equal_score_by_each_reward_where_these_are_compared_each(ppo):
+    parts = {"a": [1.0, 0.0, 1.0, 0.0], "b": [0.0, 1.0, 0.0, 1.0]}
+    group = made_samples([1.0] * 4, [2] * 4, parts)
+    assert ppo.all_equal(make_config(ppo), group) and not ppo.all_equal(make_config(ppo, advantage="gdpo"), group)
+    alike = made_samples([1.0] * 4, [2] * 4, {"a": [1.0] * 4})
+    assert ppo.all_equal(make_config(ppo, advantage="gdpo"), alike)
+    batch, made = experience_of(ppo, make_config(ppo, advantage="gdpo"), group)
+    assert (made["advantages"][batch["response_mask"] == 1] == 0).all(), "here the two rewards cancel"
+    unlike = [s | {"rewards": {"a": a, "b": 1 - a}} for s, a in zip(group, [1.0, 0.0, 0.0, 0.0], strict=True)]
+    for sample in unlike:
+        sample["weights"] = {"a": 2.0, "b": 1.0}
+    assert experience_of(ppo, make_config(ppo, advantage="gdpo"), unlike)[1]["advantages"].abs().max() > 0.5
+
+
+def test_without_dynamic_sampling_there_is_one_round(ppo):
+    engine, (batch, drawn, position) = fake_rollout(ppo, dynamic_config(ppo, dynamic_sampling=False), [10, 100])
+    assert len(engine.calls) == 1 and len(batch) == len(drawn) == 16 and position == 4
+
+
+def test_zero_std_frac_is_of_all_that_was_sampled(ppo):
+    """Of three groups in the batch none is of equal score; of the five that were sampled two are."""
+    config = dynamic_config(ppo)
+    samples = made_samples([0.5] * 4 + [0.0, 1.0, 0.0, 0.0] + [0.25] * 4 + [1.0, 2.0, 3.0, 4.0] * 2, [2] * 20)
+    batch = ppo.collate(samples[4:8], 0, CPU)
+    metrics = ppo.sample_metrics(config, batch, samples, {"rollout": 1.0})
+    assert metrics["reward/zero_std_frac"] == pytest.approx(2 / 5)
+    assert metrics["rollout/samples"] == 20
+    assert "rollout/samples" not in ppo.sample_metrics(
+        dataclasses.replace(config, dynamic_sampling=False), batch, samples, {"rollout": 1.0}
+    )
+
+
+def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline(ppo):
+    config = ppo.Config(algorithm="remax", batch_size=4, group_size=2, max_new_tokens=4)
+    engine, (batch, drawn, _) = fake_rollout(ppo, config, [100, 101, 102])
+    assert [noise is None for _, noise in engine.calls] == [False, True]
+    assert [len(prompts) for prompts, _ in engine.calls] == [4, 2]
+    assert [p[0] for p in engine.calls[1][0]] == prompts_of(batch, 2)
+    assert len(drawn) == 4 and {s["baseline"] for s in batch} == {50.0}
+    overlong = dataclasses.replace(config, overlong_share=1.0)  # 3 of 4 tokens: 0.75 is taken from each
+    _, (batch, _, _) = fake_rollout(ppo, overlong, [100, 101, 102])
+    assert {s["baseline"] for s in batch} == {49.25}
+
+
+# ------------------------------------------------------------------------------------------------ settings, presets
+
+
+def test_names_are_those_of_the_documents(ppo):
+    assert list(ppo.PRESETS) == PRESETS
+    assert sorted(ppo.ADVANTAGES) == sorted(ESTIMATORS)
+    assert sorted(ppo.LOSSES) == sorted(LOSSES)
+    assert list(ppo.AGGREGATIONS) == AGGREGATIONS
+
+
+def test_presets_by_hand(ppo):
+    """What tells one from another; the rest is GRPO's without KL."""
+    for name, expected in {
+        "ppo": {"advantage": "gae", "group_size": 1, "ppo_epochs": 2, "dual_clip": 3.0, "missing_eos_penalty": 1.0},
+        "grpo": {"advantage": "grpo", "aggregation": "seq_mean_token_mean", "kl_coef": 0.04, "kl_estimator": "k3"},
+        "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm", "kl_coef": 0.0},
+        "dapo": {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2},
+        "rloo": {"advantage": "rloo", "kl_in": "reward", "kl_estimator": "k1", "aggregation": "seq_mean_token_sum"},
+        "reinforce_pp": {"advantage": "reinforce_pp", "group_size": 1, "kl_in": "reward", "kl_estimator": "k1"},
+        "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_in": "loss", "kl_estimator": "k2"},
+        "remax": {"advantage": "remax", "group_size": 1, "kl_in": "reward", "aggregation": "seq_mean_token_sum"},
+        "opo": {"advantage": "opo"},
+        "gpg": {"advantage": "gpg", "loss": "reinforce", "kl_coef": 0.0},
+        "maxrl": {"advantage": "maxrl", "kl_coef": 0.0},
+        "gdpo": {"advantage": "gdpo"},
+        "gspo": {"loss": "gspo", "clip_eps_low": 3e-4, "clip_eps_high": 4e-4, "aggregation": "seq_mean_token_mean"},
+        "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "aggregation": "token_mean"},
+        "sapo": {"loss": "sapo", "sapo_tau_pos": 1.0, "sapo_tau_neg": 1.05, "aggregation": "seq_mean_token_mean"},
+        "gmpo": {"loss": "gmpo", "clip_eps_low": 0.4, "clip_eps_high": 0.4, "aggregation": "seq_mean_token_mean"},
+        "dppo_tv": {"loss": "dppo_tv", "clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 20.0},
+        "dppo_kl": {"loss": "dppo_kl", "clip_eps_low": 0.05, "clip_eps_high": 0.05, "dual_clip": 20.0},
+        "clip_cov": {"loss": "clip_cov", "cov_frac": 2e-4, "cov_low": 1.0, "cov_high": 5.0},
+        "kl_cov": {"loss": "kl_cov", "cov_frac": 2e-4, "kl_cov_coef": 1.0},
+    }.items():
+        config = ppo.Config(algorithm=name)
+        assert {key: getattr(config, key) for key in expected} == expected, name
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_fill_every_setting_and_pass_the_checks(ppo, name):
+    config = ppo.Config(algorithm=name)
+    assert None not in dataclasses.asdict(config).values()
+    ppo.check_config(config)
+    ppo.check_config(config, world=2)
+    assert config.batch_size == 128
+    assert ppo.parse_config([f"--algorithm={name}"]) == config
+
+
+def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(ppo, tmp_path):
+    assert ppo.Config(algorithm="dapo", clip_eps_high=0.5, dynamic_sampling=False).clip_eps_high == 0.5
+    flags = ppo.parse_config(["--algorithm=dapo", "--clip-eps-high=0.5", "--dynamic_sampling=no"])
+    assert (flags.clip_eps_high, flags.dynamic_sampling, flags.overlong_share) == (0.5, False, 0.2)
+    file = tmp_path / "run.yaml"
+    file.write_text("algorithm: gspo\nclip_eps_low: 0.01\nkl_coef: 0.3\ngroup_size: 16\n")
+    config = ppo.parse_config(["--config", str(file), "--kl_coef=0"])
+    assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("gspo", 0.01, 4e-4)
+    assert (config.kl_coef, config.group_size) == (0.0, 16)
+    config = ppo.parse_config(["--config", str(file), "--algorithm=cispo"])
+    assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("cispo", 0.01, 4.0)
+    mixed = ppo.Config(algorithm="ppo", advantage="rloo", loss="cispo", group_size=4)
+    ppo.check_config(mixed)
+
+
+def test_an_unknown_name_is_refused(ppo, capsys):
+    with pytest.raises(ppo.UserError, match="got algorithm 'grop'; expected one of ppo, grpo"):
+        ppo.Config(algorithm="grop")
+    for flag in ("--algorithm=x", "--advantage=x", "--loss=x", "--aggregation=x", "--mismatch=x", "--kl_estimator=k4"):
+        with pytest.raises(SystemExit):
+            ppo.parse_config([flag])
+        assert "invalid choice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"group_size": 1}, "group_size 1; expected several completions"),
+        ({"algorithm": "remax", "dynamic_sampling": True}, "--dynamic_sampling with remax"),
+        ({"algorithm": "ppo", "dynamic_sampling": True}, "--dynamic_sampling with gae"),
+        ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target; expected a coefficient"),
+        ({"kl_target": 6.0}, "KL in the loss; expected it in the reward"),
+        ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
+        (
+            {"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward", "kl_estimator": "k1"},
+            "gdpo with the KL in the reward",
+        ),
+        ({"algorithm": "maxrl", "overlong_share": 0.2}, "maxrl with a penalty or KL"),
+        ({"algorithm": "maxrl", "missing_eos_penalty": 0.2}, "maxrl with a penalty or KL"),
+        ({"algorithm": "maxrl", "kl_coef": 0.1, "kl_in": "reward"}, "maxrl with a penalty or KL"),
+        ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
+        ({"algorithm": "kl_cov", "cov_frac": 1.5}, "cov_frac above 1"),
+        ({"algorithm": "clip_cov", "cov_low": 6.0}, "cov_low above cov_high"),
+        ({"mismatch_high": 0.9}, "leave out 1"),
+        ({"mismatch_low": 1.1}, "leave out 1"),
+        ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
+        ({"norm_length": 100}, "expected --aggregation fixed_length"),
+        ({"critic_warmup_steps": 3}, "critic_warmup_steps with advantage grpo, which has no critic"),
+        ({"critic_model": "x"}, "critic_model with advantage grpo"),
+        ({"critic": "shared"}, "critic shared with advantage grpo"),
+        ({"whiten_rewards": True}, "whiten_rewards with advantage grpo"),
+        ({"batch_size": 100}, "multiple of 8; try --batch_size 104"),
+        ({"batch_size": 120, "group_size": 8, "minibatches": 7}, "multiple of 56; try --batch_size 168"),
+        ({"group_size": 0}, "got group_size 0; expected more than 0"),
+        ({"max_refills": -1}, "got max_refills -1; expected 0 or more"),
+        ({"sapo_tau_neg": 0.0}, "sapo_tau_neg 0.0; expected more than 0"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(ppo, settings, said):
+    with pytest.raises(ppo.UserError) as refused:
+        ppo.check_config(ppo.Config(**{"algorithm": "grpo", **settings}))
+    assert said in str(refused.value)
+
+
+def test_k1_in_the_loss_is_warned_of(ppo, capsys):
+    ppo.check_config(ppo.Config(algorithm="grpo", kl_estimator="k1"))
+    assert "no gradient" in capsys.readouterr().err
+    ppo.check_config(ppo.Config(algorithm="grpo"))
+    assert not capsys.readouterr().err
+
+
+def test_the_document_has_every_name_and_names_tests_that_exist(ppo):
+    text = (ROOT / "references" / "rl_algorithms.md").read_text(encoding="utf-8")
+    parts = dict(zip(*[iter(re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:])] * 2, strict=True))
+    for title, names in (
+        ("Parts and presets", ppo.PRESETS),
+        ("Advantages", ppo.ADVANTAGES),
+        ("Losses", ppo.LOSSES),
+        ("Aggregations", ppo.AGGREGATIONS),
+        ("KL to the reference", ["k1", "k2", "k3", "k3_ratio"]),
+        ("Sampler and trainer that disagree", ["auto", "none", "tis", "icepop", "seq_mask"]),
+    ):
+        cells = re.findall(r"^\| (`.*?) \|", parts[title], re.MULTILINE)
+        listed = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+        assert sorted(set(listed) - {"advantage", "loss", "aggregation", "mismatch"}) == sorted(names), title
+    files = [ROOT / "tests" / "test_algorithms.py", ROOT / "tests" / "with_verl" / "test_verl_parity.py"]
+    tests = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
+    for name in re.findall(r"`(test_\w+\*?)`", parts["Compared with"]):
+        assert any(test == name or (name[-1] == "*" and test.startswith(name[:-1])) for test in tests), name
+
+
+# ------------------------------------------------------------------------------------------------ steps of every preset
+
+
+ALWAYS = {
+    *("reward/mean", "reward/std", "rollout/length_mean", "rollout/truncated_frac", "rollout/tokens_per_s"),
+    *("policy/loss", "policy/clip_frac", "policy/entropy", "policy/ratio_max", "kl/approx"),
+    *("mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac"),
+    *("optim/grad_norm", "optim/updates", "optim/skipped_updates", "optim/lr"),
+}
+STEP_SCORES = [0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("kl_coef", [None, 0.0])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_step_of_every_preset(ppo, monkeypatch, models_of, name, kl_coef):
+    """The networks that are loaded, the weights that change, and the metrics that are logged."""
+    size = 1 if name in ("ppo", "remax", "reinforce_pp") else 4
+    settings = {} if kl_coef is None else {"kl_coef": kl_coef}
+    config = ppo.Config(algorithm=name, batch_size=8, group_size=size, max_new_tokens=16, lr=1e-3, **settings)
+    ppo.check_config(config)
+    loads, plain = [], ppo.load_network
+    monkeypatch.setattr(ppo, "load_network", lambda kind, *a, **k: loads.append((kind, k)) or plain(kind, *a, **k))
+    monkeypatch.setattr(ppo, "make_critic", lambda *a, f=ppo.make_critic: loads.append("critic") or f(*a))
+    models = models_of(config, double=False)
+    kinds = [load if isinstance(load, str) else load[0].__name__ for load in loads]
+    expected = ["AutoModelForCausalLM"] + ["critic", "AutoModel"] * (name == "ppo")
+    expected += ["AutoModelForCausalLM"] * bool(config.kl_coef)
+    assert kinds == expected
+    assert (models.critic is None) == (name != "ppo") and (models.reference is None) == (config.kl_coef == 0)
+
+    samples = made_samples(STEP_SCORES, RESPONSES, group_size=size, baselines=[0.2] * 8)
+    before = copy.deepcopy(models.policy.state_dict())
+    batch = ppo.make_experience(config, models, samples, config.kl_coef)
+    metrics = ppo.sample_metrics(config, batch, samples, {"rollout": 1.0}) | updated(ppo, config, models, batch)
+    keys = ALWAYS | {"reward/only"}
+    keys |= {"value/loss", "value/explained_variance", "optim/critic_grad_norm"} if name == "ppo" else set()
+    keys |= {"kl/ref", "kl/ref_completion"} if config.kl_coef else set()
+    keys |= {"reward/zero_std_frac"} if size > 1 else set()
+    keys |= {"rollout/samples"} if name == "dapo" else set()
+    gap = {"rollout/logprob_gap_max"}
+    assert set(metrics) - gap == keys
+    assert all(np.isfinite(x) for x in metrics.values())
+    assert metrics["optim/updates"] == config.ppo_epochs * config.minibatches
+    assert any(not torch.equal(before[key], x) for key, x in models.policy.state_dict().items())
+
+
+def test_a_run_from_the_command_line(ppo, tmp_path, capsys):
+    """DAPO on the embedded model with some of its settings changed: what a user does first."""
+    (tmp_path / "rewards.py").write_text(
+        "def odd(prompts, completions, **kwargs):\n    return [len(c[0]['content']) % 2 for c in completions]\n"
+    )
+    (tmp_path / "rows.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:12]))
+    flags = ["--algorithm=dapo", "--steps=2", "--batch_size=16", "--group-size=4", "--max_new_tokens=16"]
+    flags += [f"--data={tmp_path / 'rows.jsonl'}", f"--reward={tmp_path / 'rewards.py'}:odd", "--minibatches=2"]
+    assert ppo.main([*flags, f"--output_dir={tmp_path / 'run'}", "--eval_every=0", "--plot_every=0"]) == 0
+    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(steps) == 2
+    for line in steps:
+        assert line["rollout/samples"] >= 16 and 0 <= line["reward/zero_std_frac"] < 1
+        assert set(line) >= ALWAYS and not {"value/loss", "kl/ref"} & set(line)
+        assert abs(line["mismatch/weight_mean"] - 1) < 1e-3 and abs(line["mismatch/kl"]) < 1e-3
+    capsys.readouterr()
