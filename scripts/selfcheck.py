@@ -562,7 +562,8 @@ def first_update_ratio(s: Subject):
         batch = {name: x.detach() for name, x in experience(s, models).items()}
         optimizer, health = s.trainer.make_optimizer(config, models), {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
         with watching(s, stop=True) as calls:
-            s.trainer.update(config, models, optimizer, new_scaler(s), batch, getattr(config, "critic_warmup_steps", 0), health)
+            step = getattr(config, "critic_warmup_steps", 0)
+            s.trainer.update(config, models, optimizer, new_scaler(s), batch, step, health)
         rest(s)
         if not calls:
             return False, "update() never called the policy loss"
