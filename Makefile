@@ -1,15 +1,18 @@
-# Two commands: `make demo` and `make test`. Both make .venv first, and again only when requirements.txt changes.
+# Two commands: `make demo` and `make test`. Both make .venv first, and again only when requirements.txt changes; the
+# tests of verl have an environment of their own, .venv-verl, as verl needs other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check setup
+.PHONY: help demo test test-venv test-verl check setup
 SEED ?= 0
 JOBS ?= 2
 RUN := .venv/bin/python
+# ARGS="-k gae" may fit no test of one of the two environments
+NONE_FITS = $(if $(ARGS),|| test $$? -eq 5)
 # the embedded model is too small to gain by a second thread, and on a busy machine it costs a multiple
 OMP_NUM_THREADS ?= 1
 export OMP_NUM_THREADS
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-6s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  SEED=0  seed of the demo          ARGS="--steps 20"  further flags of ppo_train.py or pytest'
 	@echo '  JOBS=2  tests side by side        PYTHON=python3.12  what .venv is made with (3.11 to 3.13)'
@@ -18,8 +21,14 @@ demo: setup  ## train the embedded model with PPO into runs/demo; prints accurac
 	@rm -rf runs/demo
 	$(RUN) scripts/ppo_train.py --steps 60 --max_new_tokens 32 --output_dir runs/demo --seed $(SEED) $(ARGS)
 
-test: setup  ## run the tests; what is skipped is listed with its reason
-	$(RUN) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+test: test-venv test-verl  ## run all tests; what is skipped is listed with its reason
+
+test-venv: setup  ## only those that need no verl
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl $(ARGS) $(NONE_FITS)
+
+test-verl:  ## only those of verl, its real trainer on the CPU included: some minutes
+	@PYTHON='$(PYTHON)' sh tools/venv.sh verl
+	.venv-verl/bin/python -m pytest tests/with_verl $(ARGS) $(NONE_FITS)
 
 check: setup  ## lint, size budgets, copies of one function identical in all scripts
 	$(RUN) -m ruff check .

@@ -17,7 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMON = ["--steps", "60", "--max_new_tokens", "32", "--lr", "1e-3"]
-SETTINGS = {"ppo": ["--lr", "2e-4"]}
+GENTLE = ["--lr", "3e-4"]  # for two to four optimizer steps on one batch
+SETTINGS = {"ppo": ["--lr", "2e-4"], "dr_grpo": ["--steps", "100"]}
+SETTINGS |= dict.fromkeys(("dapo", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov"), GENTLE)
 
 
 def names() -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
+collect_ignore = [] if importlib.util.find_spec("verl") else ["with_verl"]  # `make test-verl` runs those
 ASSETS = ROOT / "assets"
 TINY_LM = ASSETS / "tiny_lm"
 TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"

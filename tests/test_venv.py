@@ -41,10 +41,10 @@ class Tree:
         (self.path / name).write_text(STAND_IN.format(version=version, misfit=int(not fits)))
         (self.path / name).chmod(0o755)
 
-    def setup(self, **env) -> subprocess.CompletedProcess:
+    def setup(self, *name, **env) -> subprocess.CompletedProcess:
         """Run the script."""
         env = {"PATH": str(self.path), "TREE": str(self.root), **env}
-        command = [str(self.path / "sh"), str(self.root / "tools" / "venv.sh")]
+        command = [str(self.path / "sh"), str(self.root / "tools" / "venv.sh"), *name]
         return subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, timeout=60)
 
     def log(self) -> list[str]:
@@ -142,3 +142,23 @@ def test_a_later_candidate_is_taken_where_the_first_does_not_fit(tmp_path):
 def test_the_asked_for_python_comes_first(tmp_path):
     tree = Tree(tmp_path, python3="3.11.2", python3_13="3.13.1")
     assert "Python 3.13.1" in tree.setup(PYTHON="python3.13").stdout
+
+
+def test_a_named_environment_stands_beside_the_first(tree):
+    (tree.root / "requirements-verl.txt").write_text("torch==8.8  # first\nray==1.0  # then\n")
+    assert tree.setup().returncode == 0
+    tree.log()
+    done = tree.setup("verl")
+    assert done.returncode == 0 and "making .venv-verl with Python 3.12.4" in done.stdout
+    assert tree.log() == ["venv", "pip torch==8.8", "pip -r requirements-verl.txt"]
+    for name in ("", "-verl"):
+        folder = tree.root / f".venv{name}"
+        assert (folder / "installed.txt").read_text() == (tree.root / f"requirements{name}.txt").read_text()
+        assert not (folder / "unfinished").exists()
+    assert (tree.setup("verl").stdout, tree.setup().stdout, tree.log()) == ("", "", [])
+
+
+def test_an_unknown_environment_is_refused(tree):
+    done = tree.setup("trl")
+    assert done.returncode == 2 and "got trl; expected" in done.stderr and "try sh tools/venv.sh verl" in done.stderr
+    assert tree.log() == [] and not (tree.root / ".venv-trl").exists()

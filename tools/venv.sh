@@ -1,13 +1,20 @@
 #!/bin/sh
-# Build, update or repair .venv from requirements.txt; quick when nothing changed.
+# Build, update or repair an environment; quick when nothing changed.
 #
-#     sh tools/venv.sh                     # with the first Python 3.11 to 3.13 found
+#     sh tools/venv.sh                     # .venv from requirements.txt, with the first Python 3.11 to 3.13 found
 #     PYTHON=python3.12 sh tools/venv.sh   # with this one
+#     sh tools/venv.sh verl                # .venv-verl from requirements-verl.txt
 #
-# .venv/installed.txt is the requirements.txt that was installed in full. .venv/unfinished stands in a folder that this
-# script has begun and not finished: the next call starts it afresh. A .venv made by something else is only added to.
+# installed.txt in it is the list that was installed in full. `unfinished` stands in a folder that this script has begun
+# and not finished: the next call starts it afresh. A folder made by something else is only added to.
 set -eu
 cd "$(dirname "$0")/.."
+venv=.venv${1:+-$1}
+list=requirements${1:+-$1}.txt
+if [ ! -f "$list" ]; then
+    echo "error: got $*; expected a NAME with a requirements-NAME.txt; try sh tools/venv.sh verl" >&2
+    exit 2
+fi
 fits='import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 candidates="${PYTHON:-} python3 python3.13 python3.12 python3.11 python"
 
@@ -31,35 +38,35 @@ find_python() {
 }
 
 pip_install() {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@"
+    $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
-if cmp -s requirements.txt .venv/installed.txt && .venv/bin/python -c 'import pip' 2>/dev/null; then
+if cmp -s "$list" $venv/installed.txt && $venv/bin/python -c 'import pip' 2>/dev/null; then
     exit 0
 fi
 started=$(date +%s)
-if [ -e .venv/unfinished ] || ! .venv/bin/python -c '' 2>/dev/null; then
+if [ -e $venv/unfinished ] || ! $venv/bin/python -c '' 2>/dev/null; then
     python=$(find_python)
-    echo "set-up: making .venv with $("$python" --version)"
-    if ! rm -rf .venv; then
-        echo "error: got files in .venv that cannot be removed; another set-up may still run; try when it has ended" >&2
+    echo "set-up: making $venv with $("$python" --version)"
+    if ! rm -rf "$venv"; then
+        echo "error: got files in $venv that cannot be removed; another set-up may still run; try when it has ended" >&2
         exit 1
     fi
-    mkdir .venv
-    : >.venv/unfinished
-    "$python" -m venv .venv
-elif ! .venv/bin/python -c "$fits" 2>/dev/null; then
-    echo "error: got .venv with $(.venv/bin/python --version); expected Python 3.11, 3.12 or 3.13; try rm -r .venv" >&2
+    mkdir "$venv"
+    : >$venv/unfinished
+    "$python" -m venv "$venv"
+elif ! $venv/bin/python -c "$fits" 2>/dev/null; then
+    echo "error: got $venv with $($venv/bin/python --version); expected Python 3.11, 3.12 or 3.13; try rm -r $venv" >&2
     exit 1
-elif ! .venv/bin/python -c 'import pip' 2>/dev/null; then
-    .venv/bin/python -m ensurepip >/dev/null
+elif ! $venv/bin/python -c 'import pip' 2>/dev/null; then
+    $venv/bin/python -m ensurepip >/dev/null
 fi
-rm -f .venv/installed.txt
-torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.txt)
+rm -f $venv/installed.txt
+torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' "$list")
 echo "set-up: installing $torch, the largest download"
 pip_install "$torch"
-echo "set-up: installing the rest of requirements.txt"
-pip_install -r requirements.txt
-cp requirements.txt .venv/installed.txt
-rm -f .venv/unfinished
+echo "set-up: installing the rest of $list"
+pip_install -r "$list"
+cp "$list" $venv/installed.txt
+rm -f $venv/unfinished
 echo "set-up: done in $(($(date +%s) - started)) s"

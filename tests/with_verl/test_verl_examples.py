@@ -1,0 +1,447 @@
+"""examples/verl/: each component through verl's own loading code, in this process, against oracles of its own."""
+
+import asyncio
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import TINY_LM, TRAIN_DATA, load_module
+from omegaconf import open_dict
+from verl_helpers import EXAMPLES, PLUGIN, compose, verl_rows, write_prompts
+
+PROMPT = "<|user|>{}<|end|><|assistant|>"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from verl.utils.tokenizer import hf_tokenizer
+
+    return hf_tokenizer(str(TINY_LM))
+
+
+def example(name: str):
+    """A file of examples/verl as a module."""
+    return load_module(EXAMPLES / f"{name}.py", name)
+
+
+def dataset(tokenizer, *overrides):
+    """The training data that verl makes of a configuration."""
+    from verl.trainer.ppo.utils import create_rl_dataset
+
+    config = compose(*overrides).data
+    return create_rl_dataset(config.train_files, config, tokenizer, None)
+
+
+def by_custom_class(name: str, cls: str) -> list[str]:
+    """The overrides that name a data set class."""
+    return [f"data.custom_cls.path={EXAMPLES}/{name}.py", f"data.custom_cls.name={cls}"]
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+COLUMNS = by_custom_class("columns_dataset", "ColumnsDataset")
+
+
+def test_columns_dataset_reads_our_files_as_they_are(tokenizer):
+    rows = dataset(tokenizer, *COLUMNS, f"data.train_files={TRAIN_DATA}")
+    expected = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()]
+    assert len(rows) == len(expected) == 4096
+    for i in (0, 1, 4095):
+        row = rows[i]
+        assert row["raw_prompt"] == expected[i]["prompt"]
+        assert row["reward_model"] == {"style": "rule", "ground_truth": expected[i]["answer"]}
+        assert (row["data_source"], row["index"], row["extra_info"]) == ("columns", i, {"index": i})
+
+
+def test_columns_dataset_takes_text_prompts_other_names_and_a_system_prompt(tokenizer, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"prompt": "2+3=", "solution": "5", "level": 2, "data_source": "sums"},
+        {"prompt": "x" * 40, "solution": "6"},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = [f"data.train_files={path}", "+data.answer_key=solution", "+data.system_prompt=Brief.", *COLUMNS]
+    [row] = dataset(tokenizer, *options, "data.filter_overlong_prompts=True")  # the second is beyond 32 tokens
+    assert row["raw_prompt"] == [{"role": "system", "content": "Brief."}, {"role": "user", "content": "2+3="}]
+    assert row["reward_model"]["ground_truth"] == "5" and row["data_source"] == "sums"
+    assert row["extra_info"] == {"index": 0, "level": 2}
+    with pytest.raises(KeyError, match=r"row 0: got the columns .*; expected prompt and answer; try"):
+        dataset(tokenizer, *COLUMNS, f"data.train_files={path}")
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory):
+    return write_prompts(tmp_path_factory.mktemp("parquet"))
+
+
+CURRICULUM = [*by_custom_class("curriculum_dataset", "CurriculumDataset"), "data.shuffle=False"]
+
+
+def difficulties(rows) -> list:
+    """The difficulty of each row, in the order in which verl would take them."""
+    from verl.trainer.ppo.utils import create_rl_sampler
+
+    return [rows[i]["extra_info"]["difficulty"] for i in create_rl_sampler(SimpleNamespace(shuffle=False), rows)]
+
+
+def test_curriculum_sorts_by_difficulty(tokenizer, parquet):
+    strict = difficulties(dataset(tokenizer, *parquet, *CURRICULUM, "+data.curriculum_blur=0"))
+    assert strict == sorted(row["extra_info"]["difficulty"] for row in verl_rows())
+    blurred = difficulties(dataset(tokenizer, *parquet, *CURRICULUM))
+    assert sorted(blurred) == strict and blurred != strict
+    assert np.corrcoef(np.argsort(np.argsort(blurred)), np.arange(128))[0, 1] > 0.9
+    for override, message in [("data.shuffle=True", "got data.shuffle=True"), ("+data.difficulty_key=level", "level")]:
+        with pytest.raises(ValueError, match=message):
+            dataset(tokenizer, *parquet, *CURRICULUM, override)
+
+
+def test_blur_moves_a_row_no_further_than_its_share():
+    order = example("curriculum_dataset").curriculum_order
+    rank = np.argsort(order(np.arange(1000)[::-1], 0.0))  # place of each row
+    assert (rank == np.arange(1000)[::-1]).all()
+    # (1 - b) r + b u: two rows can only change places if their ranks differ by less than b / (1 - b)
+    place = order(np.arange(1000), 0.1)
+    early = np.maximum.accumulate(place)
+    assert 50 < (early - place).max() < 1000 / 9 + 1
+    assert abs(np.corrcoef(order(np.arange(1000), 1.0), np.arange(1000))[0, 1]) < 0.1
+
+
+# ------------------------------------------------------------------------------------------------ dynamic generation
+
+
+class Queue:
+    """Stands for TransferQueue: prompts and their completions; each new prompt has the next group of scores."""
+
+    def __init__(self, groups):
+        self.groups, self.tags, self.scores = iter(enumerate(groups)), {}, {}
+
+    def add(self, count):
+        for name, scores in (next(self.groups) for _ in range(count)):
+            self.tags[str(name)] = {"is_prompt": True, "global_steps": 1, "status": "finished"}
+            for i, score in enumerate(scores):
+                self.tags[f"{name}_{i}_0"] = {}
+                self.scores[f"{name}_{i}_0"] = torch.tensor([0.0, score])  # (T,)
+
+    def kv_list(self):
+        return {"train": dict(self.tags)}
+
+    def kv_batch_get(self, keys, partition_id, select_fields):
+        assert partition_id == "train" and select_fields == ["rm_scores"]
+        return {"rm_scores": [self.scores[key] for key in keys]}
+
+    def kv_clear(self, partition_id, keys):
+        for key in keys:
+            self.tags.pop(key, None)
+
+
+def difficulty_buffer(queue, monkeypatch, **options):
+    """The buffer, made by the trainer's own code."""
+    import transfer_queue
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    for name in ("kv_list", "kv_batch_get", "kv_clear"):
+        monkeypatch.setattr(transfer_queue, name, getattr(queue, name))
+    sampler = "trainer.v1.sampler"
+    config = compose(
+        f"{sampler}.custom_sampler.path={EXAMPLES}/difficulty_buffer.py",
+        f"{sampler}.custom_sampler.name=DifficultyBuffer",
+        *(f"+{sampler}.sampler_kwargs.{key}={value}" for key, value in options.items()),
+    )
+    trainer = SimpleNamespace(config=config, trainer_mode="sync", _add_prompts_to_generate=queue.add)
+    buffer = PPOTrainer._build_replay_buffer(trainer)
+    assert type(buffer).__name__ == "DifficultyBuffer"
+    return buffer
+
+
+EASY, HARD, SOME, HALF = [1.0] * 4, [0.0] * 4, [0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 1.0]
+NEARLY = [1.0, 1.0, 1.0, 0.8]
+
+
+def test_difficulty_buffer_drops_and_refills(monkeypatch):
+    queue = Queue([EASY, HALF, HARD, SOME, HALF, NEARLY, HALF, HALF])
+    queue.add(2)
+    buffer = difficulty_buffer(queue, monkeypatch, train_batch_size=2, low=0.3, high=0.9)
+    batch, metrics = buffer.sample(1, "train", 2)
+    # 0 and 2 are all alike, 3 and 5 have means of 0.25 and 0.95; 1 and 4 are the first two in the band
+    assert {key.split("_")[0] for key in batch.keys} == {"1", "4"} and len(batch.keys) == 8
+    assert metrics["training/filter_groups/evicted_samples"] == 4
+
+
+def test_difficulty_buffer_gives_up_dropping(monkeypatch):
+    queue = Queue([HARD] * 20)
+    queue.add(2)
+    buffer = difficulty_buffer(queue, monkeypatch, train_batch_size=2, max_dropped=3)
+    for _ in range(2):  # the count starts again with each step
+        batch, metrics = buffer.sample(1, "train", 2)
+        assert len(batch.keys) == 8 and metrics["training/filter_groups/evicted_samples"] == 3
+        queue.add(2)
+
+
+# ------------------------------------------------------------------------------------------------ agent
+
+
+class Script:
+    """Stands for the inference servers: answers with given texts and notes what it was asked."""
+
+    def __init__(self, tokenizer, *texts):
+        self.tokenizer, self.texts, self.asked = tokenizer, list(texts), []
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        from verl.workers.rollout.replica import TokenOutput
+
+        self.asked.append((self.tokenizer.decode(prompt_ids), sampling_params["max_tokens"]))
+        ids = self.tokenizer.encode(self.texts.pop(0) + "<|end|>")[: sampling_params["max_tokens"]]
+        return TokenOutput(token_ids=ids, log_probs=[-float(i) for i in ids], extra_fields={"global_steps": 7})
+
+
+def converse(tokenizer, *texts, room=64, turns=3, answer="5"):
+    """Run the agent loop as verl's worker does; returns its output and what the server was asked."""
+    import hydra
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap, _agent_loop_registry
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    example("feedback_agent")
+    config = compose(f"data.max_response_length={room}", "data.train_files=a", "data.val_files=b")
+    with open_dict(config):
+        config.actor_rollout_ref.rollout.multi_turn.max_assistant_turns = turns
+    server = Script(tokenizer, *texts)
+
+    async def run():
+        loop = hydra.utils.instantiate(
+            _agent_loop_registry["feedback_agent"],
+            trainer_config=DictConfigWrap(config),
+            server_manager=server,
+            tokenizer=tokenizer,
+            processor=None,
+            hf_model_type="llama",
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+            tools=ToolListWrap([]),
+        )
+        row = {"raw_prompt": [{"role": "user", "content": "2+3="}], "reward_model": {"ground_truth": answer}}
+        return await loop.run({"temperature": 1.0}, **row)
+
+    return asyncio.run(run()), server.asked
+
+
+def test_feedback_agent_masks_the_tool_and_scores_by_turn(tokenizer):
+    out, asked = converse(tokenizer, "4", "<answer>5</answer>")
+    said, tool, again = "4<|end|>", "<|user|>too small<|end|><|assistant|>", "<answer>5</answer><|end|>"
+    assert tokenizer.decode(out.prompt_ids) == PROMPT.format("2+3=")
+    assert tokenizer.decode(out.response_ids) == said + tool + again
+    lengths = [len(tokenizer.encode(text)) for text in (said, tool, again)]
+    assert out.response_mask == [1] * lengths[0] + [0] * lengths[1] + [1] * lengths[2]
+    sampled = [-float(i) if m else 0.0 for i, m in zip(out.response_ids, out.response_mask, strict=True)]
+    assert out.response_logprobs == sampled
+    assert (out.reward_score, out.num_turns, out.extra_fields["global_steps"]) == (0.75, 4, 7)
+    assert asked[1] == (PROMPT.format("2+3=") + said + tool, 64 - sum(lengths[:2]))
+
+
+@pytest.mark.parametrize(
+    "texts, turns, score, taken",
+    [(["5"], 3, 1.0, 1), (["6", "7", "5"], 3, 0.5, 3), (["6", "7"], 2, 0.0, 2), (["none", "-5"], 2, 0.0, 2)],
+)
+def test_feedback_agent_ends(tokenizer, texts, turns, score, taken):
+    out, asked = converse(tokenizer, *texts, room=200, turns=turns)
+    assert (out.reward_score, out.num_turns, len(asked)) == (score, 2 * taken, taken)
+
+
+def test_feedback_agent_stays_within_the_response_length(tokenizer):
+    out, asked = converse(tokenizer, "4" * 10, "5", room=20)  # the tool's message does not fit
+    assert len(asked) == 1 and len(out.response_ids) == len(out.response_mask) == len(out.response_logprobs) == 11
+    out, _ = converse(tokenizer, "4" * 90, room=20)
+    assert len(out.response_ids) == 20 and set(out.response_mask) == {1}
+
+
+@pytest.mark.parametrize(
+    "text, verdict",
+    [("5", "right"), ("4 or 6", "too large"), ("-5", "too small"), ("", "no number"), ("<answer>05</answer>", "right")],
+)
+def test_judge_number(text, verdict):
+    assert example("feedback_agent").judge_number(text, "5") == verdict
+
+
+# ------------------------------------------------------------------------------------------------ numerics
+
+
+def test_maxrl_advantage_through_verl(tokenizer):
+    from verl import DataProto
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+
+    estimator = example("maxrl_advantage").maxrl_advantage
+    scores, groups = [1, 0, 0, 0, 3, 0, 0, 0.5], list("abaabacb")
+    mask = torch.ones(8, 3)
+    mask[0, 1:] = 0
+    rewards = torch.zeros(8, 3)
+    rewards[:, 0] = torch.tensor(scores)
+    data = DataProto.from_dict(
+        tensors={"token_level_rewards": rewards, "response_mask": mask},
+        non_tensors={"uid": np.array(groups, dtype=object)},
+    )
+    out = compute_advantage(data, adv_estimator="maxrl", config=compose().algorithm).batch["advantages"]
+    for i, group in enumerate(groups):
+        mean = np.mean([s for s, g in zip(scores, groups, strict=True) if g == group])
+        expected = (scores[i] - mean) / (mean + 1e-6)
+        assert out[i].tolist() == pytest.approx([expected * m for m in mask[i].tolist()], abs=1e-5)
+    with pytest.raises(ValueError, match=r"got a score of -1; expected none below 0"):
+        estimator(-rewards.clamp(max=1), mask, np.array(groups))
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
+def test_topr_loss_and_its_gradient(mode):
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
+    example("topr_loss")
+    generator = torch.Generator().manual_seed(0)
+    old = -torch.rand(4, 5, generator=generator)
+    new = (old + 0.3 * torch.randn(4, 5, generator=generator)).requires_grad_()
+    mask = (torch.arange(5) < torch.tensor([[5], [3], [4], [1]])).float()
+    advantages = torch.tensor([1.5, -1.0, -2.0, -0.5])[:, None] * mask
+    config = SimpleNamespace(global_batch_info={})
+    loss, metrics = get_policy_loss_fn("topr")(old, new, advantages, mask, mode, config)
+    loss.backward()
+    # one number at a time
+    weights = []
+    for i in range(4):
+        ratio = math.exp(sum(float((new - old)[i, t].detach()) for t in range(5) if mask[i, t]))
+        weights.append(1.0 if advantages[i, 0] >= 0 else min(1.0, ratio))
+    assert 0 < sum(w < 1 for w in weights) < 3
+    lengths, total, gradient = mask.sum(1).tolist(), 0.0, torch.zeros(4, 5)
+    for i in range(4):
+        share = {"token-mean": 1 / sum(lengths), "seq-mean-token-sum": 1 / 4}.get(mode, 1 / 4 / lengths[i])
+        for t in range(int(lengths[i])):
+            gradient[i, t] = -weights[i] * float(advantages[i, t]) * share
+            total += float(gradient[i, t]) * float(new[i, t])
+    assert float(loss) == pytest.approx(total, rel=1e-5)
+    torch.testing.assert_close(new.grad, gradient)
+    tapered = sum(n for n, w in zip(lengths, weights, strict=True) if w < 1) / sum(lengths)
+    assert metrics == {"actor/tapered_frac": pytest.approx(tapered)}
+
+
+def test_topr_loss_takes_the_weights_of_rollout_correction():
+    loss = example("topr_loss").topr_loss
+    ones, config = torch.ones(2, 3), SimpleNamespace(global_batch_info={})
+    plain, _ = loss(-ones, -ones, ones, ones, "token-mean", config)
+    weighted, _ = loss(-ones, -ones, ones, ones, "token-mean", config, rollout_is_weights=0.25 * ones)
+    assert (float(plain), float(weighted)) == (1.0, 0.25)
+
+
+# ------------------------------------------------------------------------------------------------ reward manager
+
+
+def scored(tokenizer, texts, *options):
+    """The results of BudgetRewardManager, made by verl, for completions of at most 12 tokens."""
+    from verl import DataProto
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    config = compose(
+        *options,
+        "reward.reward_manager.source=importlib",
+        "reward.reward_manager.name=BudgetRewardManager",
+        f"reward.reward_manager.module.path={EXAMPLES}/budget_reward_manager.py",
+    )
+    ids = [tokenizer.encode(text)[:12] for text in texts]
+    responses = torch.tensor([row + [tokenizer.pad_token_id] * (12 - len(row)) for row in ids])
+    mask = torch.tensor([[1] * (2 + len(row)) + [0] * (12 - len(row)) for row in ids])
+    n = len(texts)
+    data = DataProto.from_dict(
+        tensors={"prompts": torch.ones(n, 2, dtype=torch.long), "responses": responses, "attention_mask": mask},
+        non_tensors={
+            "data_source": np.array(["sums"] * n, dtype=object),
+            "reward_model": np.array([{"ground_truth": "5"}] * n, dtype=object),
+            "extra_info": np.array([{} for _ in range(n)], dtype=object),
+        },
+    )
+    manager = load_reward_manager(config, tokenizer)
+    return [manager.loop.run_until_complete(manager.run_single(data[i : i + 1])) for i in range(n)]
+
+
+def test_budget_reward_manager(tokenizer, tmp_path):
+    path = tmp_path / "reward.py"
+    path.write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.0, **kwargs):\n"
+        "    return {'score': float(ground_truth in solution_str) + bonus, 'seen': len(solution_str)}\n"
+    )
+    options = [f"reward.custom_reward_function.path={path}", "+reward.reward_kwargs.token_cost=0.125"]
+    texts = ["5<|end|>", "=5===<|end|>", "5===========", "4<|end|>", "============"]
+    results = scored(tokenizer, texts, *options, "+reward.reward_kwargs.budget=4")
+    # in the budget · 2 tokens over it · right, but cut off · wrong · cut off, 8 over
+    assert [r["reward_score"] for r in results] == [1.0, 0.75, 0.0, 0.0, -1.0]
+    extras = [(r["reward_extra_info"]["tokens"], r["reward_extra_info"]["cut_off"]) for r in results]
+    assert extras == [(2, 0.0), (6, 0.0), (12, 1.0), (2, 0.0), (12, 1.0)]
+    assert results[1]["reward_extra_info"]["seen"] == 5
+    kwargs = "+reward.custom_reward_function.reward_kwargs.bonus=0.5"
+    assert scored(tokenizer, texts[:1], *options, "+reward.reward_kwargs.budget=4", kwargs)[0]["reward_score"] == 1.5
+    with pytest.raises(ValueError, match=r"got no reward.reward_kwargs.budget"):
+        scored(tokenizer, texts, *options)
+
+
+# ------------------------------------------------------------------------------------------------ the plug-in's rollout
+
+
+@pytest.fixture
+def server():
+    rollout = load_module(PLUGIN / "verl_cpu_rollout.py", "verl_cpu_rollout")
+    return rollout.HFServer(str(TINY_LM), SimpleNamespace(seed=0, prompt_length=32, response_length=24))
+
+
+def ask(server, tokenizer, prompts, **params):
+    """Ask for all prompts at once, as agent loops do; returns the outputs."""
+
+    async def run():
+        requests = [tokenizer.encode(PROMPT.format(text)) for text in prompts]
+        return await asyncio.gather(*(server.generate("", prompt_ids=r, sampling_params=params) for r in requests))
+
+    return asyncio.run(run())
+
+
+def test_rollout_is_greedy_as_transformers_is(server, tokenizer):
+    prompts = ["35+59=", "2+3=", "100+1="]
+    for text, out in zip(prompts, ask(server, tokenizer, prompts, temperature=0), strict=True):
+        ids = torch.tensor([tokenizer.encode(PROMPT.format(text))])
+        alone = server.model.generate(ids, do_sample=False, max_new_tokens=24)[0, ids.shape[1] :].tolist()
+        assert out.token_ids == alone and out.log_probs is None and out.stop_reason == "completed"
+
+
+def test_rollout_reports_the_logprobs_of_its_tokens_in_batches_of_any_lengths(server, tokenizer):
+    prompts = ["35+59=", "2+3=", "100+1=", "7"] * 4
+    outs = ask(server, tokenizer, prompts, temperature=0.7, logprobs=True, max_tokens=10)
+    assert {len(out.token_ids) for out in outs} != {10} and max(len(out.token_ids) for out in outs) == 10
+    for text, out in zip(prompts, outs, strict=True):
+        prompt = tokenizer.encode(PROMPT.format(text))
+        with torch.no_grad():
+            logits = server.model(torch.tensor([prompt + out.token_ids])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits / 0.7, -1).gather(1, torch.tensor(out.token_ids)[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(out.log_probs), expected, atol=1e-4, rtol=0)
+        assert tokenizer.eos_token_id not in out.token_ids[:-1]
+
+
+def test_rollout_samples_what_the_model_says(server, tokenizer):
+    outs = ask(server, tokenizer, ["35+59="] * 2000, temperature=1.0, max_tokens=1)
+    with torch.no_grad():
+        logits = server.model(torch.tensor([tokenizer.encode(PROMPT.format("35+59="))])).logits[0, -1]
+    expected = torch.softmax(logits, -1)
+    counts = torch.bincount(torch.tensor([out.token_ids[0] for out in outs]), minlength=len(expected)) / 2000
+    assert (counts - expected).abs().max() < 4 * 0.5 / math.sqrt(2000)  # four standard deviations
+
+
+def test_rollout_refuses_what_it_cannot_do_and_weights_it_does_not_know(server, tokenizer):
+    with pytest.raises(ValueError, match="expected top_p=1 and top_k=-1"):
+        ask(server, tokenizer, ["1+1="], top_p=0.9)
+    state = dict(server.model.state_dict())
+    asyncio.run(server.update_weights({k: v.clone() for k, v in state.items() if k != "lm_head.weight"}, 3))
+    assert server.global_steps == 3
+    with pytest.raises(ValueError, match="unknown weights"):
+        asyncio.run(server.update_weights({"nothing": torch.ones(1), **state}))
+    state.pop("model.norm.weight")
+    with pytest.raises(ValueError, match=r"none for .*model.norm.weight"):
+        asyncio.run(server.update_weights(state))
+
+
+def test_every_example_is_short():
+    files = sorted(EXAMPLES.glob("*.py"))
+    assert len(files) == 7
+    assert {file.name: n for file in files if (n := len(file.read_text().splitlines())) >= 80} == {}
