@@ -52,3 +52,14 @@ def test_the_committed_data_are_the_generators(tmp_path):
     assert (tmp_path / EVAL_DATA.name).read_bytes() == EVAL_DATA.read_bytes()
     assert (tmp_path / TRAIN_DATA.name).read_bytes() == TRAIN_DATA.read_bytes()
     assert not (tmp_path / "lm").exists()
+
+
+def test_a_teacher_has_the_same_tokenizer_and_goes_to_its_own_folder_only(tmp_path):
+    out, data = tmp_path / "lm", tmp_path / "data"
+    flags = (*SMALL, "--out", out, "--data_out", data, "--teacher", tmp_path / "teacher")
+    generate(*flags)
+    assert FILES <= {path.name for path in (tmp_path / "teacher").iterdir()} and not out.exists() and not data.exists()
+    for name in TOKENIZER:
+        assert (tmp_path / "teacher" / name).read_bytes() == (ASSETS / "tiny_lm" / name).read_bytes(), name
+    with pytest.raises(subprocess.CalledProcessError):
+        generate(*flags)  # the folder is in use

@@ -1,0 +1,2647 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "torch>=2.6", "transformers>=5.23,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
+# ]
+# ///
+"""On-policy distillation: the student samples, a teacher scores the student's own tokens, the student moves to it.
+
+With S and T the student's and the teacher's distribution of the next token (Agarwal 2024, arXiv 2306.13649, eq. 1):
+
+    reverse_kl       KL(S || T) over the whole vocabulary, or the top --kl_top_k tokens and one for all others
+    forward_kl       KL(T || S), likewise
+    jsd              beta KL(T || M) + (1 - beta) KL(S || M),  M = (1 - beta) S + beta T
+    policy_gradient  A_t = -sum_s>=t discount^(s-t) (log S - log T)(token s), a constant, in PPO's clipped loss
+
+A divergence's gradient is exact given the text so far; none flows through the sampling. The first three are it summed
+over the vocabulary, so they have less noise than the last, which needs one log-prob a token from the teacher only.
+The loss is the mean over completion tokens, the end token included, prompts and pads never. A reward may be added
+(--reward_coef), completions of the data may take a share of the batch (--offpolicy_frac), and several teachers may each
+have their prompts (--teacher_column).
+
+The teacher never samples: it reads what the student wrote. It is a folder, a hub id, or an OpenAI-compatible server
+that returns `prompt_logprobs` (vLLM does). Logits are made in pieces of --logits_chunk, gradients included, so that
+tokens x vocabulary never exists at once, of neither model. Per-token tensors are [B, T]; masks are 1 = keep.
+
+Deliberately left out: teachers of another vocabulary, distillation of hidden states, teachers that sample, sharded
+models. Each process holds student and teacher whole; a teacher that does not fit belongs behind a server.
+
+    python assets/make_tiny_lm.py --teacher runs/teacher                                   # three minutes, CPU
+    python scripts/on_policy_distillation.py --teacher runs/teacher --output_dir runs/d      # CPU, the embedded student
+    python scripts/on_policy_distillation.py --model Qwen/Qwen2.5-0.5B-Instruct --teacher Qwen/Qwen2.5-7B-Instruct \\
+        --teacher_precision bf16 --data train.jsonl --precision bf16 --output_dir runs/qwen  # one GPU
+
+Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import copy
+import csv
+import dataclasses
+import difflib
+import hashlib
+import importlib.util
+import inspect
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+class DivergedError(UserError):
+    """Too many updates in a row were not finite."""
+
+    code = 4
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def setting(default, help, choices=None):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+
+    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    """
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(metadata={"help": help, "choices": choices}, **value)
+
+
+OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
+ESTIMATORS = ["mean", "grpo", "rloo"]
+
+
+@dataclass
+class Config:
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # student, teacher and data
+    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
+    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
+    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
+    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
+    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs CUDA and bitsandbytes)")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: that of the embedded data)")
+    output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/")
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update")
+    batch_size: int = setting(128, "completions per step, over all processes")
+    group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several")
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted")
+    max_new_tokens: int = setting(256, "longest completion")
+    temperature: float = setting(1.0, "sampling temperature; logits of student and teacher are divided by it")
+    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
+    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
+    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
+    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
+    # objective
+    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
+    beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
+    kl_top_k: int = setting(0, "tokens that a divergence tells apart, all others being one (0: whole vocabulary)")
+    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
+    kl_coef: float = setting(1.0, "weight of the divergence")
+    discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
+    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
+    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
+    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(1, "passes over each batch")
+    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size")
+    clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
+    clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
+    dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "policy_gradient, rewards: correct by w = trainer/sampler probability: a token's cut at mismatch_high, a "
+        "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w")
+    # optimization
+    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rate rises")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping")
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
+    # precision and memory
+    precision: str = setting("fp32", "compute precision; trained weights stay fp32", ["fp32", "bf16", "fp16"])
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
+    logits_chunk: int = setting(2**25, "logits (tokens x vocabulary) that exist at once, of each model")
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs CUDA and bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep")
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
+
+
+FREE_ON_RESUME = {
+    *("steps", "output_dir", "resume", "dry_run", "device", "report_to", "keep_checkpoints", "micro_batch_tokens"),
+    *("rollout_batch_size", "logits_chunk", "gradient_checkpointing"),
+    *("sample_every", "plot_every", "eval_every", "save_every", "max_bad_updates", "merge_lora", "vllm_memory"),
+}
+
+
+POSITIVE = (
+    *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
+    *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "max_grad_norm"),
+    *("group_size", "mismatch_high"),
+)
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=choices,
+            default=hidden,
+            metavar=None if choices else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def check_settings_of_run(config: Config, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    need(
+        config.top_p == 1.0 and config.top_k == 0,
+        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
+        "policy whose log-probs the ratio compares; try a lower --temperature",
+    )
+    for name, value in vars(config).items():
+        if isinstance(value, int | float):
+            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
+            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    check_objective(config)
+    check_batch(config, world)
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+
+
+def check_objective(config: Config) -> None:
+    """Raise UserError for choices of the objective that contradict each other or would do nothing."""
+    c, sampled = config, config.objective == "policy_gradient"
+    largest = max(c.beta, c.discount, c.offpolicy_frac)
+    need(largest <= 1, f"got {largest} for beta, discount or offpolicy_frac; expected at most 1")
+    need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
+    need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
+    need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
+    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
+    need(c.kl_coef or c.reward_coef or c.offpolicy_frac, "got kl_coef 0; expected something to train by")
+    given = c.offpolicy_frac and c.offpolicy_loss == "same"
+    need(
+        not (sampled and given),
+        "got --offpolicy_frac with policy_gradient, whose advantage is of sampled tokens; try --offpolicy_loss nll",
+    )
+    need(
+        c.group_size > 1 or not c.reward_coef,
+        f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
+        "the baseline; try --group_size 8",
+    )
+    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
+    fixed = c.aggregation == "fixed_length"
+    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
+
+
+def offpolicy_rows(config: Config) -> int:
+    """Completions of the data in a step's batch."""
+    return round(config.offpolicy_frac * config.batch_size)
+
+
+def check_batch(config: Config, world: int) -> None:
+    """Raise UserError unless minibatches, groups and completions of the data divide the batch."""
+    part, share = config.minibatches * world, config.offpolicy_frac * config.batch_size
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
+        f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+    need(
+        abs(share - round(share)) < 1e-6 and (config.batch_size - round(share)) % config.group_size == 0,
+        f"got batch_size {config.batch_size}, offpolicy_frac {config.offpolicy_frac}, group_size {config.group_size}; "
+        "expected a whole number of completions of the data, and whole groups of sampled ones",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ numerics
+
+
+def masked_mean(x, mask):
+    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
+    return (x * mask).sum() / mask.sum().clamp(min=1)
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
+
+
+def kl_estimate(logprobs, ref_logprobs, estimator: str):
+    """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
+    d = logprobs - ref_logprobs
+    if estimator == "k1":
+        return d
+    if estimator == "k2":
+        return d**2 / 2
+    return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
+
+
+def likelihood_ratio(logprobs, old_logprobs):
+    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
+    return (logprobs - old_logprobs).clamp(-20, 20).exp()
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
+    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
+
+    Returns:
+        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+    """
+    import torch
+
+    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    loss = torch.maximum(plain, bounded)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return loss, ratio, (bounded > plain).float()
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
+    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
+    mean, square, count = group_stats(scores, groups)
+    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
+    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def rloo_advantages(scores, groups, alone: float = 0.0, **_):
+    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
+
+
+def discounted_returns(rewards, mask, gamma: float):
+    """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
+    import torch
+
+    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        here = rewards[:, t] + gamma * running
+        running = torch.where(mask[:, t].bool(), here, running)
+        returns[:, t] = here * mask[:, t]
+    return returns
+
+
+ADVANTAGES = dict(zip(ESTIMATORS, (mean_advantages, grpo_advantages, rloo_advantages), strict=True))
+
+
+AGGREGATIONS = {
+    "token_mean": "sum over all tokens / their number: DAPO",
+    "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
+    "seq_mean_token_sum": "mean over completions of their token sum",
+    "seq_mean_token_sum_norm": "mean over completions of token sum / max_new_tokens: Dr. GRPO",
+    "fixed_length": "mean over completions of token sum / norm_length",
+}
+
+
+def token_weights(mask, config, tokens, sequences):
+    """Weights [B, T] of token losses, so that their weighted sum over all pieces is the minibatch's loss.
+
+    Args:
+        mask: [B, T], a piece of the minibatch.
+        config: `aggregation`, `max_new_tokens` and `norm_length` are read.
+        tokens: masked tokens of the whole minibatch.
+        sequences: rows of the whole minibatch.
+    """
+    if config.aggregation == "token_mean":
+        return mask / tokens
+    if config.aggregation == "seq_mean_token_mean":
+        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
+    divisors = {"seq_mean_token_sum": 1, "seq_mean_token_sum_norm": config.max_new_tokens}
+    return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
+
+
+def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
+    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+
+    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
+    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
+    """
+    import torch
+
+    d = (old_logprobs - rollout_logprobs) * mask
+    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
+    if how == "none":
+        return torch.ones_like(w)
+    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
+    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, total - warmup)
+    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
+
+
+def divergence(student, teacher, beta: float):
+    """Generalised Jensen-Shannon divergence of two distributions, and its gradient (Agarwal 2024, eq. 1).
+
+    With M = (1 - beta) S + beta T it is beta KL(T || M) + (1 - beta) KL(S || M); its limits divided by beta and
+    1 - beta are taken at the ends: KL(T || S) at 0, KL(S || T) at 1.
+
+    Args:
+        student, teacher: log-probs [n, V], normalised.
+        beta: 0 to 1.
+
+    Returns:
+        (divergence [n], gradient [n, V] with respect to the student's logits). With f = d value / d S, the gradient is
+        S (f - E_S[f]): f = log S/T for the reverse KL, -T/S for the forward, (1 - beta) log S/M between.
+    """
+    import torch
+
+    if beta == 0:
+        t = teacher.exp()
+        return (t * (teacher - student)).sum(-1), student.exp() - t
+    s = student.exp()
+    if beta == 1:
+        f = student - teacher
+        value = mean = (s * f).sum(-1)
+    else:
+        mixture = torch.logaddexp(student + math.log1p(-beta), teacher + math.log(beta))
+        f = (student - mixture).mul_(1 - beta)
+        mean = (s * f).sum(-1)
+        value = mean + beta * (teacher.exp() * (teacher - mixture)).sum(-1)
+    return value, f.sub_(mean[:, None]).mul_(s)
+
+
+def with_rest(logprobs):
+    """Append to log-probs [n, k] of distinct tokens the log-prob of all others together: [n, k + 1]."""
+    import torch
+
+    total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
+    return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
+
+
+COMPARED = 8  # most likely tokens of each model in the metric `overlap`
+
+
+def overlap(ids, others):
+    """Share of ids [n, k] that also stand in others [n, k], each without repetition."""
+    return (ids[:, :, None] == others[:, None, :]).any(-1).float().mean(-1)
+
+
+def gap_figures(student, teacher):
+    """Per token: reverse KL, entropy of student and of teacher, overlap of their likeliest tokens: [n, 4].
+
+    student, teacher: log-probs [n, V].
+    """
+    import torch
+
+    s, t = student.exp(), teacher.exp()
+    kl = (s * (student - teacher)).sum(-1)
+    ids = [x.topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)]
+    return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), overlap(*ids)], -1)
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def sum_over_processes(tensor):
+    """Sum a tensor over all processes in place and return it."""
+    if world()[1] > 1:
+        import torch.distributed as dist
+
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        import datasets
+
+        name, _, split = source.partition("@")
+        name, _, subset = name.partition(":")
+        try:
+            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+        except Exception as error:
+            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as f:
+                csv.field_size_limit(2**31 - 1)
+                reader, rows = csv.DictReader(f, strict=True), []
+                for row in reader:
+                    fits = None not in row and None not in row.values()
+                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+                    rows.append(row)
+                return rows
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            return rows
+        if suffix in (".jsonl", ".ndjson"):
+            return read_json_lines(path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+
+
+def encode_prompt(tokenizer, prompt) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        try:
+            ids = list(encode_prompt(tokenizer, prompt))
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    return kept
+
+
+def batch_rows(rows: list[dict], config: Config, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
+    import numpy as np
+
+    picked = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
+def load_splits(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts."""
+    rows = load_prompts(config, tokenizer, config.data)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return rows, load_prompts(config, tokenizer, held_out) if held_out else []
+
+
+def data_completion(config: Config, row: dict) -> str:
+    """The completion that the data have for a prompt: a string, or one assistant message."""
+    value = row["columns"].get(config.completion_column)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        value = value[0].get("content")
+    need(
+        isinstance(value, str) and value,
+        f"{config.data}, prompt {str(row['prompt'])[:60]!r}: got {config.completion_column} {str(value)[:60]!r}; "
+        "expected a string or one assistant message; try --completion_column NAME",
+    )
+    return value
+
+
+def data_sample(config: Config, models, row: dict) -> dict:
+    """A row of the data as if the student had written its completion; the end token is part of it."""
+    text, end = data_completion(config, row), models.tokenizer.eos_token_id
+    end = end if end in models.eos_ids else models.eos_ids[0]
+    ids = [*models.tokenizer(text, add_special_tokens=False).input_ids, end]
+    finished, ids = len(ids) <= config.max_new_tokens, ids[: config.max_new_tokens]
+    sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": text, "response_ids": ids}
+    sample |= {"rollout_logprobs": [0.0] * len(ids), "finished": finished, "rewards": {}, "score": 0.0}
+    return sample | {"group": -1, "weights": {}, "offpolicy": True}
+
+
+def check_rows(config: Config, rows: list[dict], held_out: list[dict], names: list[str]) -> None:
+    """Raise UserError for rows without a teacher, or without a completion where those of the data are used."""
+    for row in rows + held_out:
+        teacher_of(config, row, names)
+    for row in rows if config.offpolicy_frac else []:
+        data_completion(config, row)
+
+
+def teacher_of(config: Config, row: dict, names: list[str]) -> int:
+    """Index of the teacher of a row."""
+    if not config.teacher_column:
+        return 0
+    value = str(row["columns"].get(config.teacher_column))
+    need(
+        value in names,
+        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
+        f"{', '.join(names)}{suggest(value, names)}",
+    )
+    return names.index(value)
+
+
+# ------------------------------------------------------------------------------------------------ reward
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+class Reward:
+    """The weighted sum of reward functions with TRL's signature `(prompts, completions, **columns) -> list`.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*.
+    """
+
+    def __init__(self, specs: list[str]):
+        self.functions, self.weights, self.silent = {}, {}, False
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = function, weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = reward_arguments([row], [""], [[]])
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    "expected that column too; try --reward FILE.py:function with a function for this data",
+                )
+
+    def call(self, name: str, arguments: dict):
+        """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
+        function = self.functions[name]
+        parameters = inspect.signature(function).parameters.values()
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+        return function(**arguments)
+
+    def run(self, arguments: dict) -> dict[str, list]:
+        """Raw results by function; async functions run concurrently, in a thread without an event loop."""
+        results = {name: self.call(name, arguments) for name in self.functions}
+        waiting = [name for name, result in results.items() if inspect.isawaitable(result)]
+
+        async def gather():
+            return await asyncio.gather(*(results[name] for name in waiting))
+
+        if waiting:
+            with ThreadPoolExecutor(1) as pool:
+                results.update(zip(waiting, pool.submit(asyncio.run, gather()).result(), strict=True))
+        return results
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        arguments = reward_arguments(rows, completions, completion_ids)
+        try:
+            results = self.run(arguments)
+        except Exception as error:
+            raise self.blame(rows, completions, completion_ids, error) from error
+        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
+        """Turn a function's result into floats and None, or raise RewardError."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != len(completions):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+        checked = []
+        for i, value in enumerate(values):
+            value = value.item() if hasattr(value, "item") else value
+            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
+                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+            checked.append(None if value is None else float(value))
+        return checked
+
+    def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """Find the function and the first row that raise by calling them one at a time."""
+        alone = copy.copy(self)
+        for name in self.functions:
+            alone.functions = {name: self.functions[name]}
+            for i, text in enumerate(completions):
+                try:
+                    alone.run(reward_arguments([rows[i]], [text], [completion_ids[i]]))
+                except Exception as failure:
+                    where = f"reward {name}, row {i}, completion {text[:200]!r}"
+                    return RewardError(f"{where}: raised {type(failure).__name__}: {failure}")
+        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row of it")
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+def optional_reward(config: Config) -> Reward:
+    """The configured reward functions, those of the embedded task with its data, or none."""
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"] * embedded
+    reward = Reward(config.reward or defaults)
+    need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
+    reward.silent = not reward.functions  # no warning that none applies
+    return reward
+
+
+# ------------------------------------------------------------------------------------------------ models
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+
+def compute_dtype(config: Config):
+    """The dtype of matrix products and of frozen weights."""
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
+
+
+def autocast(config: Config, device):
+    """Context in which the networks run; nothing in fp32."""
+    import torch
+
+    return torch.autocast(device.type, dtype=compute_dtype(config), enabled=config.precision != "fp32")
+
+
+def load_tokenizer(config: Config):
+    """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        return AutoTokenizer.from_pretrained(config.model)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+
+
+def disable_dropout(model) -> None:
+    """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
+    for module in model.modules():
+        if type(module).__name__.startswith("Dropout"):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
+    """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
+    import torch
+
+    extra = {}
+    if config.load_in_4bit:
+        able = device.type == "cuda" and importlib.util.find_spec("bitsandbytes")
+        need(able, "got --load_in_4bit; expected CUDA and `pip install bitsandbytes`; try --lora_rank alone")
+        from transformers import BitsAndBytesConfig
+
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}  # QLoRA, Dettmers 2023
+        nf4["bnb_4bit_compute_dtype"] = compute_dtype(config)
+        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, **nf4)
+        extra["device_map"] = {"": device}
+    try:
+        dtype = compute_dtype(config) if config.lora_rank else torch.float32
+        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
+    except Exception as error:  # OSError, ValueError, SafetensorError, …
+        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+    disable_dropout(model)
+    if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
+        kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
+        for p in model.parameters():
+            p.data = p.data.to(compute_dtype(config)) if p.dim() > 1 and id(p) not in kept else p.data
+    model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
+    return model.requires_grad_(not frozen and not config.lora_rank).eval()
+
+
+def add_lora(model, config: Config, folder: Path | None = None):
+    """Wrap a frozen network in LoRA adapters on all linear layers, new or from `folder`."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if folder:
+        return PeftModel.from_pretrained(model, folder, is_trainable=True).eval()
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules="all-linear",
+        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
+    )
+    return get_peft_model(model, lora).eval()
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_logits(models: Models) -> None:
+    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+    import torch
+
+    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    with torch.no_grad():
+        expected = models.policy(input_ids=ids).logits.float()
+        got = lm_logits(models.policy, backbone(models.policy, ids, torch.ones_like(ids)).last_hidden_state).float()
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {type(unwrapped(models.policy)).__name__}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+    )
+
+
+def backbone(model, input_ids, attention_mask, **kwargs):
+    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    network = unwrapped(model).base_model
+    width = input_ids.shape[1]
+    if "position_ids" in inspect.signature(network.forward).parameters:
+        kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+    return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+
+def lm_logits(model, hidden):
+    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    import torch
+
+    model = unwrapped(model)
+    head, config = model.get_output_embeddings(), model.config.get_text_config()
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = head(hidden.to(head.weight.dtype))
+    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def predicting_states(model, piece: dict):
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
+    import torch
+
+    hidden = backbone(model, piece["input_ids"], piece["attention_mask"], use_cache=False).last_hidden_state
+    return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
+
+
+def token_logprobs(config: Config, model, hidden, piece: dict, entropy_grad: bool = False):
+    """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
+    mask = piece["response_mask"].bool()
+    chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
+    flat = logprobs_and_entropy(
+        lambda h: lm_logits(model, h), hidden[mask], piece["input_ids"][mask], config.temperature, chunk, entropy_grad
+    )
+    return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
+
+
+def check_context(config: Config, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    need(
+        not limit or longest + config.max_new_tokens <= limit,
+        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
+        "together; try a lower --max_new_tokens or --max_prompt_tokens",
+    )
+
+
+@dataclass
+class DistillationModels(Models):
+    """The student as `policy`, no critic, no reference, and the teachers."""
+
+    teachers: list  # of LocalTeacher and ServerTeacher
+
+
+def load_student_and_teachers(config: Config, device, checkpoint: Path | None = None) -> DistillationModels:
+    """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
+    from transformers import AutoModelForCausalLM
+
+    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    if config.lora_rank:
+        policy = add_lora(policy, config, saved)
+    if config.gradient_checkpointing:
+        policy.activation_checkpointing_enable({"use_reentrant": False})
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
+    models = DistillationModels(policy, None, None, tokenizer, sorted(ends), pad_id, device, [])
+    check_logits(models)
+    for spec in teacher_specs(config).values():
+        teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
+        models.teachers.append(teacher)
+    return models
+
+
+# ------------------------------------------------------------------------------------------------ teachers
+
+
+def is_server(spec: str) -> bool:
+    """Whether a teacher is behind HTTP."""
+    return spec.startswith(("http://", "https://"))
+
+
+def teacher_specs(config: Config) -> dict[str, str]:
+    """{name: folder, hub id or URL} of the teachers; a single one needs no name."""
+    need(
+        config.teacher,
+        "got no --teacher; expected a model folder, a hub id or a server; for the embedded task try "
+        "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher",
+    )
+    if not config.teacher_column:
+        count = len(config.teacher)
+        need(count == 1, f"got {count} teachers; expected one, or --teacher_column to tell whose a row is")
+        return {"": config.teacher[0]}
+    found = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
+    need(all(found), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each")
+    specs = {match[1]: match[2] for match in found}
+    need(len(specs) == len(found), "got one name for two teachers; expected a name each")
+    return specs
+
+
+def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
+    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
+    specs = teacher_specs(config)
+    check_rows(config, rows, held_out, list(specs))
+    local = [spec for spec in specs.values() if not is_server(spec)]
+    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
+    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
+    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
+    for spec in specs.values():
+        if is_server(spec):
+            check_server_objective(config)
+            ServerTeacher(spec, config).check_vocabulary(tokenizer, rows)
+        elif Path(spec).resolve() != Path(config.model).resolve():
+            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+
+
+def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
+    """Raise UserError where vocabulary or segmentation of a teacher's tokenizer differ; say which tokens do."""
+    ours, theirs = tokenizer.get_vocab(), other.get_vocab()
+    wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
+    shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
+    need(
+        not wrong,
+        f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
+        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family",
+    )
+    for row in rows[:64]:
+        text = tokenizer.decode(row["prompt_ids"])
+        a, b = (t(text, add_special_tokens=False).input_ids for t in (tokenizer, other))
+        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        pieces = [t.convert_ids_to_tokens(ids[at : at + 4]) for t, ids in ((tokenizer, a), (other, b))]
+        need(
+            a == b,
+            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {pieces[0]}, teacher {pieces[1]}; "
+            "expected one tokenizer; try a teacher of the same family",
+        )
+    if tokenizer.chat_template != other.chat_template:
+        say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
+
+
+def check_server_objective(config: Config) -> None:
+    """Raise UserError for settings that need more than a server returns."""
+    full = config.objective != "policy_gradient" and not config.kl_top_k
+    need(
+        not full,
+        f"got objective {config.objective} over the whole vocabulary with a server, which returns its likeliest tokens "
+        "only; try --kl_top_k 20 or --objective policy_gradient",
+    )
+    need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
+    need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
+
+
+class LocalTeacher:
+    """A frozen network on this device. It is only ever run forward on given tokens."""
+
+    def __init__(self, source: str, config: Config, models: Models):
+        from transformers import AutoModelForCausalLM
+
+        cuda = models.device.type == "cuda" and importlib.util.find_spec("bitsandbytes")
+        need(cuda or not config.teacher_in_4bit, "got --teacher_in_4bit; expected CUDA and `pip install bitsandbytes`")
+        own = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
+        self.config = dataclasses.replace(config, model=source, lora_rank=0, **own)
+        self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
+        with autocast(self.config, models.device):
+            check_logits(dataclasses.replace(models, policy=self.model))
+        known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
+        self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there
+        need(
+            self.width >= len(models.tokenizer),
+            f"got teacher {source!r} of {known} tokens, student of {used}; expected {len(models.tokenizer)} at least",
+        )
+
+    def states(self, piece: dict):
+        """Hidden states [B, T, H] that predict each token of a piece; the student's padding rows read as the last."""
+        import torch
+
+        piece = piece | {"input_ids": piece["input_ids"].clamp(max=self.width - 1)}
+        with torch.no_grad(), autocast(self.config, piece["input_ids"].device):
+            return predicting_states(self.model, piece)
+
+    def logprobs(self, hidden):
+        """Log-probs [n, width] of the next token, of states [n, H]."""
+        import torch
+
+        with torch.no_grad():
+            logits = widened(lm_logits(self.model, hidden)[:, : self.width])
+            return torch.log_softmax(logits / self.config.temperature, -1)
+
+
+def widened(logits):
+    """Logits in float32 or wider."""
+    return logits.float() if logits.dtype.itemsize < 4 else logits
+
+
+class ServerTeacher:
+    """A model behind an OpenAI-compatible server that returns vLLM's `prompt_logprobs`; asked for no text."""
+
+    def __init__(self, url: str, config: Config):
+        self.url, _, self.name = url.partition("#")
+        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        if not self.name:
+            served = self.call("/models", None).get("data")
+            self.name = served[0]["id"] if served else ""
+            need(self.name, f"got teacher {url!r}, which serves no model; expected one; try {url}#MODEL")
+
+    def call(self, path: str, body: dict | None, attempts: int = 4) -> dict:
+        """GET or POST JSON; refused connections and errors of the server are tried again."""
+        headers = {"Content-Type": "application/json"}
+        if os.environ.get("OPENAI_API_KEY"):
+            headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
+        data = None if body is None else json.dumps(body).encode()
+        for attempt in range(attempts):
+            try:
+                request = urllib.request.Request(self.url + path, data, headers)
+                with urllib.request.urlopen(request, timeout=600) as answer:
+                    return json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                what, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
+            except (OSError, ValueError) as error:
+                what, final = str(error), False
+            if final or attempt == attempts - 1:
+                break
+            time.sleep(0.2 * 4**attempt)
+        raise UserError(
+            f"got from {self.url + path}: {what}; expected an OpenAI-compatible server such as "
+            "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k"
+        )
+
+    def ask(self, ids: list[int]) -> list[dict]:
+        """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
+        body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
+        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}).get("choices") or [{}]
+        found = choices[0].get("prompt_logprobs")
+        need(
+            isinstance(found, list) and len(found) == len(ids) and all(map(self.is_scored, found[1:], ids[1:])),
+            f"got from {self.url} an answer without prompt_logprobs of all {len(ids)} tokens; expected vLLM's "
+            "`prompt_logprobs`, which other servers do not have; try `vllm serve MODEL`, or a local teacher",
+        )
+        return found[1:]
+
+    def is_scored(self, entry, token: int) -> bool:
+        """Whether an entry holds the log-probs asked for."""
+        if not isinstance(entry, dict) or str(token) not in entry or len(entry) < self.top_k:
+            return False
+        return all(isinstance(e, dict) and math.isfinite(e.get("logprob", math.nan)) for e in entry.values())
+
+    def check_vocabulary(self, tokenizer, rows: list[dict]) -> None:
+        """Raise UserError where the server's text of a token id is another than the student's."""
+        size = len(tokenizer)
+        ids = rows[0]["prompt_ids"][:64] + list(range(0, size, max(1, size // 192)))
+        wrong = []
+        for token, entry in zip(ids[1:], self.ask(ids), strict=True):
+            theirs, ours = entry[str(token)].get("decoded_token"), tokenizer.decode([token])
+            if theirs and "\ufffd" not in theirs + ours and theirs.strip() != ours.strip():
+                wrong.append(f"{token} {ours!r} / {theirs!r}")
+        need(
+            not wrong,
+            f"got teacher {self.url}, whose vocabulary differs from the student's in {len(wrong)} of {len(ids)} tokens "
+            f"tried (id, student's / teacher's): {'; '.join(wrong[:8])}; expected one vocabulary",
+        )
+
+    def score(self, samples: list[dict]) -> list[dict]:
+        """Of each sample: log-probs of its response tokens, and ids and log-probs of the likeliest there."""
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(self.ask, [s["prompt_ids"] + s["response_ids"] for s in samples]))
+        scored = []
+        for sample, entries in zip(samples, answers, strict=True):
+            entries, ids = entries[len(sample["prompt_ids"]) - 1 :], sample["response_ids"]
+            result = {"logprobs": [e[str(i)]["logprob"] for e, i in zip(entries, ids, strict=True)]}
+            if self.top_k:  # the token itself is returned besides, where it is not among them
+                best = [sorted(e.items(), key=lambda x: -x[1]["logprob"])[: self.top_k] for e in entries]
+                result["ids"] = [[int(i) for i, _ in top] for top in best]
+                result["top"] = [[entry["logprob"] for _, entry in top] for top in best]
+            scored.append(result)
+        return scored
+
+
+def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
+    """Add to samples of server teachers what those say of their tokens, each process asking for its share."""
+    rank, size = world()
+    wanted = [s for s in samples if isinstance(models.teachers[s.get("teacher", 0)], ServerTeacher)]
+    if not wanted:
+        return
+    mine, answers, failure = wanted[rank::size], [], None
+    try:
+        for index, teacher in enumerate(models.teachers):
+            theirs = [i for i, s in enumerate(mine) if s.get("teacher", 0) == index]
+            if theirs and isinstance(teacher, ServerTeacher):
+                answers += zip(theirs, teacher.score([mine[i] for i in theirs]), strict=True)
+    except UserError as error:
+        failure = error
+    ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
+    for sample, answer in zip(wanted, gather_rows(ordered, failure), strict=True):
+        sample["scored"] = answer
+
+
+# ------------------------------------------------------------------------------------------------ rollout
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+class HFEngine:
+    """Samples with the policy itself, batched, with a KV cache; rows that are finished leave the batch."""
+
+    def __init__(self, config: Config, models: Models):
+        self.config, self.models = config, models
+
+    def sync(self) -> None:
+        """The sampler is the policy: there are no weights to copy."""
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """Sample one completion per prompt.
+
+        Args:
+            prompts: token ids, any lengths.
+            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
+                the rest of its batch; None decodes greedily.
+
+        Returns:
+            (token ids with the end token if there is one, their log-probs) per prompt.
+        """
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        outputs = [None] * len(prompts)
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
+            for i, output in zip(rows, sampled, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def generate_batch(self, prompts, noise):
+        """`generate` for prompts that fit in memory at once."""
+        import torch
+
+        models, limit = self.models, self.config.max_new_tokens
+        ids, mask = left_pad(prompts, models.pad_id, models.device)
+        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
+        logprobs = torch.zeros(n, limit, device=ids.device)
+        lengths = torch.full((n,), limit, device=ids.device)
+        noise = None if noise is None else torch.as_tensor(noise, device=ids.device)
+        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
+        running, cache = torch.ones_like(rows, dtype=torch.bool), None
+        with torch.no_grad(), autocast(self.config, models.device):
+            for t in range(limit):
+                out = backbone(models.policy, ids, mask, past_key_values=cache, use_cache=True)
+                cache = out.past_key_values
+                logits = lm_logits(models.policy, out.last_hidden_state[:, -1]).float()
+                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
+                ended = running & torch.isin(token, ends)
+                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
+                running &= ~ended
+                alive = int(running.sum())
+                if not alive:
+                    break
+                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+                if alive <= 0.75 * len(rows):  # dropping rows copies the cache: not for every single one
+                    keep = running.nonzero().squeeze(-1)
+                    cache.batch_select_indices(keep)
+                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+        if not torch.isfinite(logprobs).all():
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.double().exp().cumsum(-1)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - 1e-12)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+class VllmEngine:
+    """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
+
+    def __init__(self, config: Config, models: Models):
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # keeps the model reachable in this process
+        try:
+            import vllm
+        except ImportError:
+            raise UserError(
+                "got --rollout_engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or hf"
+            ) from None
+        self.vllm, self.config, self.models = vllm, config, models
+        settings = {
+            "dtype": {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision],
+            "gpu_memory_utilization": config.vllm_memory,
+            "max_model_len": config.max_prompt_tokens + config.max_new_tokens,
+            "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
+            "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
+            "seed": config.seed,
+        }
+        try:
+            self.llm = vllm.LLM(model=config.model, **settings)
+        except Exception as error:
+            raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+
+    def sync(self) -> None:
+        """Copy the policy's weights into the engine and forget cached prefixes.
+
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
+        """
+        import torch
+
+        policy = unwrapped(self.models.policy)
+        adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
+
+        def weights():
+            for key, x in policy.state_dict().items():
+                owner, base, leaf = key.rpartition(".base_layer.")
+                if base and leaf == "weight":
+                    x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
+                if "lora_" not in key:
+                    yield key.replace(".base_layer", ""), x
+
+        with torch.no_grad():
+            self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(weights())
+        self.llm.reset_prefix_cache()
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; the first draw of each row of `noise` seeds that row."""
+        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
+        shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
+        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
+        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
+        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+        return [
+            (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
+        ]
+
+
+def collect(config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict) -> list[dict]:
+    """Sample and score one completion per row; every process gets the whole batch."""
+    rank, size = world()
+    mine, samples, failure = rows[rank::size], [], None
+    try:
+        start = time.perf_counter()
+        outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
+        sampled = time.perf_counter()
+        texts = models.tokenizer.batch_decode([ids for ids, _ in outputs], skip_special_tokens=True)
+        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
+        for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+            timer[phase] = timer.get(phase, 0.0) + seconds
+        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
+            sample["rewards"] = {name: values[i] for name, values in parts.items()}
+            sample |= {"group": (rank + i * size) // config.group_size, "weights": getattr(reward, "weights", {})}
+            samples.append(sample | {"score": scores[i]})
+    except Exception as error:  # the other processes wait for this one: tell them
+        what = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+    return gather_rows(samples, failure)
+
+
+def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
+    """The batch of a step: sampled completions, then completions of the data, from prompt `start` of the stream on.
+
+    Returns:
+        (samples, the stream's next position).
+    """
+    import numpy as np
+
+    given, size = offpolicy_rows(config), config.group_size
+    fresh = config.batch_size - given
+    picked = batch_rows(rows, config, start, fresh // size + given)
+    prompts, rest = [row for row in picked[: fresh // size] for _ in range(size)], picked[fresh // size :]
+    noise = np.random.default_rng([config.seed, 3, step]).random((fresh, config.max_new_tokens))
+    samples = collect(config, models, engine, reward, prompts, noise, timer) if prompts else []
+    samples += [data_sample(config, models, row) for row in rest]
+    names = list(teacher_specs(config))
+    for sample, row in zip(samples, prompts + rest, strict=True):
+        sample["teacher"] = teacher_of(config, row, names)
+    begin = time.perf_counter()
+    ask_servers(models, samples)
+    timer["teacher"] = time.perf_counter() - begin
+    return samples, start + len(picked)
+
+
+# ------------------------------------------------------------------------------------------------ experience
+
+
+def collate(samples: list[dict], pad_id: int, device) -> dict:
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
+    import torch
+
+    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
+    width = max(len(s["response_ids"]) for s in samples)
+
+    def right_pad(key, fill, dtype):
+        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
+
+    response_ids = right_pad("response_ids", pad_id, torch.long)
+    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
+    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    return {
+        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
+        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
+        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
+    }
+
+
+def micro_batches(batch: dict, rows, budget: int) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
+    import torch
+
+    mask, response = batch["attention_mask"], batch["response_mask"]
+    responses = response.sum(1).tolist()
+    prompts = (mask - response).sum(1).tolist()
+    groups, current = [], []
+    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
+        grown = [*current, row]
+        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
+        if current and width * len(grown) > budget:
+            groups.append(current)
+            grown = [row]
+        current = grown
+    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
+
+
+def trimmed(batch: dict, rows) -> tuple[dict, slice]:
+    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    used = batch["attention_mask"][rows].any(0).nonzero()
+    columns = slice(int(used[0]), int(used[-1]) + 1)
+    return {name: x[rows, columns] for name, x in batch.items()}, columns
+
+
+def distillation_batch(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
+    """Turn samples into a training batch of [B, T] tensors; what servers said of k tokens is [B, T, k].
+
+    The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
+    """
+    import torch
+
+    batch = collate(samples, models.pad_id, models.device)
+    shape, response = batch["input_ids"].shape, batch["response_mask"]
+    per_row = {"teacher": [s.get("teacher", 0) for s in samples], "offpolicy": ["offpolicy" in s for s in samples]}
+    for name, values in per_row.items():
+        batch[name] = torch.tensor(values, device=models.device)[:, None].expand(shape)
+    widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
+    batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
+    batch |= server_tensors(samples, batch)
+    sampled, made = config.objective == "policy_gradient", []
+    weighed = (sampled or config.reward_coef) and mismatch_mode(config) != "none"
+    made += ["old_logprobs"] * bool(config.ppo_epochs * config.minibatches > 1 or weighed)
+    made += ["teacher_logprobs", "teacher_entropy"] * (sampled and "teacher_logprobs" not in batch)
+    if made:
+        batch |= frozen_passes(config, models, batch, made)
+    if sampled or config.reward_coef:
+        batch["advantages"] = distillation_advantages(config, batch, samples, kl_coef)
+    if weighed:
+        known, own = (batch["old_logprobs"], batch["rollout_logprobs"]), batch["loss_mask"] * ~batch["offpolicy"]
+        bounds = (mismatch_mode(config), config.mismatch_low, config.mismatch_high)
+        batch["corrections"] = mismatch_weights(*known, own, *bounds)
+    return batch
+
+
+def mismatch_mode(config: Config) -> str:
+    """How the sampled terms are corrected for a sampler that is not the trainer."""
+    return {"auto": "tis" if config.rollout_engine == "vllm" else "none"}.get(config.mismatch, config.mismatch)
+
+
+def server_tensors(samples: list[dict], batch: dict) -> dict:
+    """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where every sample has been scored by a server."""
+    import torch
+
+    if not all("scored" in s for s in samples):
+        return {}
+    mask = batch["response_mask"].bool()
+    names = {"logprobs": "teacher_logprobs", "ids": "teacher_ids", "top": "teacher_top"}
+    made = {}
+    for key in samples[0]["scored"]:
+        flat = torch.tensor([x for s in samples for x in s["scored"][key]], device=mask.device)  # [N] or [N, k]
+        made[names[key]] = flat.new_zeros(*mask.shape, *flat.shape[1:])
+        made[names[key]][mask] = flat
+    return made
+
+
+def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict:
+    """Those of old_logprobs, teacher_logprobs and teacher_entropy that are asked for, [B, T], without gradient.
+
+    With the teacher's figures come the ids of its likeliest tokens, `teacher_ids` [B, T, COMPARED].
+    """
+    import torch
+
+    shape = batch["input_ids"].shape
+    made = {name: torch.zeros(shape, device=models.device) for name in names}
+    if "teacher_logprobs" in made:
+        count = min(COMPARED, *(t.width for t in models.teachers))
+        made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
+    for teacher, rows in by_teacher(models, batch, range(shape[0])):
+        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens):
+            piece, columns = trimmed(batch, piece_rows)
+            if "old_logprobs" in made:
+                with torch.no_grad(), autocast(config, models.device):
+                    hidden = predicting_states(models.policy, piece)
+                    made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+            if "teacher_logprobs" in made:
+                mask = piece["loss_mask"].bool()
+                figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
+                for name, flat in figures.items():
+                    part = made[name].new_zeros(*mask.shape, *made[name].shape[2:])
+                    part[mask] = flat[..., : part.shape[-1]] if part.dim() > 2 else flat
+                    made[name][piece_rows, columns] = part
+    return {name: sum_over_processes(x) for name, x in made.items()}
+
+
+def by_teacher(models, batch: dict, rows) -> list[tuple]:
+    """(teacher, this process's share of the rows that are its)."""
+    rank, size = world()
+    owner = batch["teacher"][:, 0].tolist()
+    return [
+        (teacher, [int(r) for r in rows if owner[int(r)] == index][rank::size])
+        for index, teacher in enumerate(models.teachers)
+    ]
+
+
+def pieces_of(config: Config, model, count: int) -> list[slice]:
+    """Slices over `count` tokens, each of at most `logits_chunk` logits."""
+    chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
+    return [slice(start, start + chunk) for start in range(0, count, chunk)]
+
+
+def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> dict:
+    """A local teacher's log-probs [N] of given tokens, entropies [N] and likeliest tokens [N, COMPARED]."""
+    import torch
+
+    figures = {"teacher_logprobs": [], "teacher_entropy": [], "teacher_ids": []}
+    for part in pieces_of(config, teacher.model, len(targets)):
+        dist = teacher.logprobs(hidden[part])
+        figures["teacher_logprobs"].append(dist.gather(-1, targets[part, None]).squeeze(-1))
+        figures["teacher_ids"].append(dist.topk(min(COMPARED, teacher.width)).indices)
+        figures["teacher_entropy"].append(-(dist.exp() * dist).sum(-1))
+    return {name: torch.cat(parts) for name, parts in figures.items()}
+
+
+def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
+    """Advantages [B, T] of teacher and rewards; 0 on completions of the data, which the student did not sample."""
+    import torch
+
+    mask, own = batch["loss_mask"], ~batch["offpolicy"]
+    advantages = torch.zeros(mask.shape, device=mask.device)
+    if config.objective == "policy_gradient":
+        seen = batch.get("old_logprobs", batch["rollout_logprobs"])  # with one update a step they are the same
+        gap = kl_estimate(seen, batch["teacher_logprobs"], "k1") * mask
+        advantages = -kl_coef * discounted_returns(gap, mask, config.discount)
+    if config.reward_coef:
+        scores = torch.tensor([s["score"] for s in samples], device=mask.device)
+        groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
+        scored = own[:, 0] & torch.tensor([any(v is not None for v in s["rewards"].values()) for s in samples]).to(own)
+        if scored.any():
+            found = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
+            advantages[scored] += config.reward_coef * found[:, None] * mask[scored]
+    return advantages * own
+
+
+# ------------------------------------------------------------------------------------------------ update
+
+
+def default_rate(config: Config, parameters: int) -> float:
+    """The learning rate, by model size where the setting is 0."""
+    return config.lr or (1e-3 if parameters < 50e6 else 1e-4 if config.lora_rank else 1e-5)
+
+
+def student_optimizer(config: Config, models: Models):
+    """AdamW over the student's trained weights."""
+    import torch
+
+    params = [p for p in models.policy.parameters() if p.requires_grad]
+    lr = default_rate(config, sum(p.numel() for p in models.policy.parameters()))
+    group = {"params": params, "lr": lr, "initial_lr": lr}
+    return torch.optim.AdamW([group], eps=1e-5, weight_decay=config.weight_decay, fused=True)
+
+
+MEANS = (
+    *("policy/loss", "kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap"),
+    *("policy/clip_frac", "kl/approx"),
+)
+
+
+def student_gradients(config: Config, models, batch: dict, rows, scaler):
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, over all processes.
+
+    Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
+    Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`.
+
+    Returns:
+        (sums, ratio_max): sums over the minibatch of the figures of MEANS; all but the loss are means over the tokens
+        that the student sampled, NaN where the teacher does not give them.
+    """
+    import torch
+
+    index = torch.as_tensor(rows, device=models.device)
+    tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
+    own = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
+    scale = scaler.scale(torch.ones((), device=models.device))
+    sums, ratio_max = torch.zeros(len(MEANS), device=models.device), torch.zeros((), device=models.device)
+    for teacher, mine in by_teacher(models, batch, rows):
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
+            piece, _ = trimmed(batch, piece_rows)
+            mask = piece["loss_mask"].bool()
+            flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
+            flat["weights"] = token_weights(piece["loss_mask"], config, tokens, len(rows))[mask]
+            with autocast(config, models.device):
+                states = predicting_states(models.policy, piece)[mask]  # [N, H]
+            leaf = states.detach().requires_grad_()
+            read = "teacher_logprobs" not in piece and not is_nll_only(config)
+            teacher_states = teacher.states(piece)[mask] if read else None
+            for part in pieces_of(config, models.policy, len(leaf)):
+                known = {name: x[part] for name, x in flat.items()}
+                dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
+                loss, seen, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
+                sums[0] += loss
+                sums[1:] += torch.where(known["offpolicy"][:, None], 0.0, seen).sum(0) / own
+                ratio_max = torch.maximum(ratio_max, ratio)
+            states.backward(leaf.grad)
+    return sums, ratio_max
+
+
+def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
+    """Run the output layer on n states, and the backward pass down to them, times `scale`.
+
+    Args:
+        hidden: [n, H], slices of a leaf.
+        known: of the n tokens, what the batch has; `weights` are those of the loss.
+        dist: the teacher's log-probs [n, W], None where the batch has what is needed of the teacher.
+
+    Returns:
+        (weighted loss, figures [n, 6] of MEANS after the loss, largest ratio).
+    """
+    import torch
+
+    logits = widened(lm_logits(policy, hidden)) / config.temperature  # [n, V]
+    shared = logits if dist is None else logits[:, : dist.shape[1]]
+    student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
+    by_nll = known["offpolicy"] * (config.offpolicy_loss == "nll")
+    loss, heads, gradients = weights.new_zeros(()), [], []
+    if config.objective != "policy_gradient" and config.kl_coef and not by_nll.all():
+        head, value, gradient = divergence_head(config, shared, student, known, dist)
+        share = config.kl_coef * weights * ~by_nll
+        loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
+    if config.entropy_coef:  # d H / d logits = -p (log p + H)
+        p, log_p = student.exp(), student
+        entropy = -(p * log_p).sum(-1, keepdim=True)
+        heads.append(shared)
+        gradients.append(p * (log_p + entropy) * (config.entropy_coef * weights * scale)[:, None])
+    clipped = kl = ratio = weights * 0
+    if "advantages" in known or "old_logprobs" in known or by_nll.any():
+        logprobs = logits.gather(-1, known["input_ids"][:, None]).squeeze(-1) - logits.logsumexp(-1)
+        old = torch.where(known["offpolicy"], logprobs.detach(), known.get("old_logprobs", logprobs.detach()))
+        advantages = known.get("advantages", weights * 0)
+        bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
+        per_token, ratio, clipped = policy_loss(logprobs, old, advantages, *bounds)
+        per_token = torch.where(by_nll, -logprobs, per_token * known.get("corrections", 1.0))
+        ratio = ratio.detach()
+        kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+        part = (per_token * weights).sum()
+        loss = loss + part.detach()
+        heads.append(part)
+        gradients.append(scale)
+    torch.autograd.backward(heads, gradients)
+    seen = teacher_view(config, student, known, dist)
+    return loss, torch.cat([seen, torch.stack([clipped, kl], -1)], -1), ratio.max()
+
+
+def divergence_head(config: Config, logits, student, known: dict, dist):
+    """What the divergence is taken of, its values [n], and its gradient with respect to that.
+
+    Over the whole vocabulary these are the logits; with `kl_top_k` they are the log-probs of the chosen tokens and of
+    the rest, whose softmax is themselves.
+    """
+    beta, k = OBJECTIVES[config.objective], config.kl_top_k
+    beta = config.beta if beta is None else beta
+    if dist is not None and not 0 < k < dist.shape[1]:
+        return logits, *divergence(student, dist, beta)
+    if dist is None:
+        ids, teacher = known["teacher_ids"], known["teacher_top"]
+    else:
+        ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
+        teacher = dist.gather(-1, ids)
+    head = with_rest(logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True))  # [n, k + 1]
+    return head, *divergence(head.detach(), with_rest(teacher), beta)
+
+
+def teacher_view(config: Config, student, known: dict, dist):
+    """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
+
+    Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).
+    """
+    import torch
+
+    if dist is not None:
+        return gap_figures(student, dist)
+    nothing = student[:, 0] * math.nan
+    if "teacher_logprobs" not in known:
+        return torch.stack([nothing, -(student.exp() * student).sum(-1), nothing, nothing], -1)
+    logprobs = student.gather(-1, known["input_ids"][:, None]).squeeze(-1)
+    kl = kl_estimate(logprobs, known["teacher_logprobs"], "k1")
+    shared = nothing
+    if "teacher_ids" in known:
+        ids = known["teacher_ids"][:, :COMPARED]
+        shared = overlap(ids, student.topk(ids.shape[1]).indices)
+    entropy = known.get("teacher_entropy", nothing)
+    return torch.stack([kl, -(student.exp() * student).sum(-1), entropy, shared], -1)
+
+
+def is_nll_only(config: Config) -> bool:
+    """Whether the teacher has nothing to say: all completions are the data's, and train by log-likelihood."""
+    return config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"
+
+
+def switch_checkpointing(models: Models, on: bool) -> None:
+    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
+        for layer in network.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.training = on
+
+
+def apply_gradients(config: Config, optimizer, scaler):
+    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
+    import torch
+
+    for p in (p for group in optimizer.param_groups for p in group["params"]):
+        if p.grad is None and world()[1] > 1:  # a process without rows of its own still takes part in the sum
+            p.grad = torch.zeros_like(p)
+        if p.grad is not None:
+            sum_over_processes(p.grad)
+    scaler.unscale_(optimizer)
+    clip = torch.nn.utils.clip_grad_norm_
+    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
+    if torch.isfinite(norms).all():
+        scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return norms
+
+
+def train_on_batch(config: Config, models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
+    """Run the epochs and minibatches of one step and return its metrics."""
+    import numpy as np
+    import torch
+
+    switch_checkpointing(models, config.gradient_checkpointing)
+    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+    applied, ratio_max, skipped = [], 0.0, 0
+    for epoch in range(config.ppo_epochs):
+        order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
+        for rows in order.reshape(config.minibatches, -1):
+            sums, peak = student_gradients(config, models, batch, rows, scaler)
+            sums, norms = sum_over_processes(sums), apply_gradients(config, optimizer, scaler)
+            finite = bool(torch.isfinite(norms).all())
+            skipped, health["bad"] = skipped + (not finite), 0 if finite else health["bad"] + 1
+            if health["bad"] >= config.max_bad_updates:
+                raise DivergedError(
+                    f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
+                    "try a lower --lr, or --precision bf16 in place of fp16"
+                )
+            if finite:
+                applied.append(torch.cat([sums.cpu(), norms]))
+                ratio_max = max(ratio_max, peak.item())
+    switch_checkpointing(models, False)
+    ratio_max = max(gather_rows([ratio_max]))
+    means = torch.stack(applied).mean(0).tolist() if applied else []
+    metrics = dict(zip((*MEANS, "optim/grad_norm"), means, strict=False))
+    if applied and "old_logprobs" in batch:
+        metrics["policy/ratio_max"] = ratio_max
+    elif "advantages" not in batch:
+        metrics = {name: value for name, value in metrics.items() if name not in ("policy/clip_frac", "kl/approx")}
+    metrics = {name: value for name, value in metrics.items() if not math.isnan(value)}
+    metrics |= {"optim/updates": len(applied), "optim/skipped_updates": skipped}
+    return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
+
+
+# ------------------------------------------------------------------------------------------------ logs
+
+
+def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
+    """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
+    import statistics
+
+    own = [s for s in samples if "offpolicy" not in s]
+    lengths = [len(s["response_ids"]) for s in own]
+    metrics = {}
+    if own and own[0]["rewards"]:
+        scores = [s["score"] for s in own]
+        metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
+        metrics |= {f"reward/{name}": mean for name, mean in reward_means(own).items()}
+        groups = [scores[i : i + config.group_size] for i in range(0, len(scores), config.group_size)]
+        if config.group_size > 1:
+            metrics["reward/zero_std_frac"] = statistics.fmean(len(set(group)) == 1 for group in groups)
+    if own:
+        metrics["rollout/length_mean"] = statistics.fmean(lengths)
+        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in own)
+        metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
+    if own and "old_logprobs" in batch:
+        mask = batch["loss_mask"] * ~batch["offpolicy"]
+        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
+        w = likelihood_ratio(gap, 0)
+        metrics["rollout/logprob_gap_max"] = gap.abs().max().item()
+        metrics["mismatch/weight_mean"] = masked_mean(w, mask).item()
+        metrics["mismatch/kl"] = masked_mean(w - 1 - w.log(), mask).item()
+        if "corrections" in batch:
+            cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
+            metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
+    return metrics
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
+def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """How far the student is from its teachers on its own samples of held-out prompts, drawn alike each time.
+
+    With local teachers, per token over the whole vocabulary; with servers, the reverse KL by k3 on the sampled tokens.
+    """
+    import numpy as np
+    import torch
+
+    noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
+    alone = dataclasses.replace(config, group_size=1)
+    samples, names = collect(alone, models, engine, reward, rows, noise, {}), list(teacher_specs(config))
+    for sample, row in zip(samples, rows, strict=True):
+        sample["teacher"] = teacher_of(config, row, names)
+    ask_servers(models, samples)
+    batch = collate(samples, models.pad_id, models.device)
+    batch["teacher"] = torch.tensor([s["teacher"] for s in samples], device=models.device)[:, None]
+    batch["teacher"] = batch["teacher"].expand(batch["input_ids"].shape)
+    scored = server_tensors(samples, batch)
+    if scored:
+        kl = kl_estimate(batch["rollout_logprobs"], scored["teacher_logprobs"], "k3")
+        return {"eval/reverse_kl": masked_mean(kl, batch["response_mask"]).item()}, samples
+    sums = torch.zeros(4, dtype=torch.float64, device=models.device)
+    for teacher, mine in by_teacher(models, batch, range(len(samples))):
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
+            piece, _ = trimmed(batch, piece_rows)
+            mask = piece["response_mask"].bool()
+            with torch.no_grad(), autocast(config, models.device):
+                states = predicting_states(models.policy, piece)[mask]
+            theirs = teacher.states(piece)[mask]
+            for part in pieces_of(config, models.policy, len(states)):
+                with torch.no_grad():
+                    logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
+                    student = torch.log_softmax(logits / config.temperature, -1)
+                    sums += gap_figures(student, teacher.logprobs(theirs[part])).sum(0)
+    means = (sum_over_processes(sums) / batch["response_mask"].sum()).tolist()
+    keys = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/overlap")
+    return dict(zip(keys, means, strict=True)), samples
+
+
+def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """Held-out distance to the teachers, and with rewards their greedy means: accuracy = share with full marks."""
+    silent = Reward([])
+    silent.silent = True
+    metrics, samples = held_out_gap(config, models, engine, silent, rows)
+    if reward.functions:
+        samples = collect(dataclasses.replace(config, group_size=1), models, engine, reward, rows, None, {})
+        first = next(iter(reward.functions))
+        full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
+        metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
+        metrics["eval/accuracy"] = sum(full) / len(full)
+        metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+    metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
+    return metrics, samples
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
+
+    def __init__(self, config: Config, start: int):
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl."""
+        if self.active:
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
+
+
+class DistillationLog(RunLog):
+    """A RunLog whose curves are those of a distillation, and whose bar also moves where nothing is rewarded."""
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers."""
+        super().metrics(step, metrics)
+        if self.active and "time/update" in metrics and "reward/mean" not in metrics:
+            self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
+            self.bar.update()
+        if self.active and "eval/reverse_kl" in metrics:
+            self.bar.write(f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}", file=sys.stderr)
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: Config, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+def plot_curves(source: Path, target: Path) -> None:
+    """Draw reward, KL, length, entropy, explained variance and clipping over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    panels = [
+        ("reward", ["reward/mean", "eval/accuracy"]),
+        ("KL (nats per token)", ["kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"]),
+        ("completion length (tokens)", ["rollout/length_mean"]),
+        ("entropy (nats)", ["policy/entropy", "policy/teacher_entropy"]),
+        (
+            "explained variance, equal groups, overlap",
+            ["value/explained_variance", "reward/zero_std_frac", "policy/overlap"],
+        ),
+        ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
+    ]
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=8)
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
+# ------------------------------------------------------------------------------------------------ checkpoints
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: dict) -> None:
+    """Save everything that the next step depends on, atomically; keep the newest few."""
+    import torch
+
+    states, failure = gather_rows([rng_state()]), None
+    if world()[0] == 0:
+
+        def write(folder: Path) -> None:
+            models.policy.save_pretrained(folder / "policy")
+            models.tokenizer.save_pretrained(folder / "policy")
+            if models.critic:
+                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
+            torch.save(saved, folder / "optimizer.pt")
+            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        try:
+            if not target.exists():  # saved already: nothing changes between two saves of one step
+                write_folder(target, write)
+            for old in checkpoints(config)[: -config.keep_checkpoints]:
+                shutil.rmtree(old)
+        except UserError as error:
+            failure = error
+    gather_rows([], failure)  # nobody goes on before the checkpoint is there
+
+
+def checkpoints(config: Config) -> list[Path]:
+    """Complete checkpoints of the run, oldest first."""
+    return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
+    """Load optimizer, scaler and generators; return the saved state."""
+    import numpy as np
+    import torch
+
+    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(saved["optimizer"])
+    scaler.load_state_dict(saved["scaler"])
+    states = saved["rng"][world()[0] % len(saved["rng"])]
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+    return json.loads((checkpoint / "state.json").read_text())
+
+
+def find_checkpoint(config: Config) -> Path | None:
+    """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+        return None
+    if (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not checkpoints(config):
+        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
+    return next(reversed(checkpoints(config)), None)
+
+
+def make_folder(config: Config) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: Config) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))
+
+
+def export(config: Config, models: Models, target: Path) -> None:
+    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    from transformers import AutoConfig
+
+    if world()[0] != 0:
+        return
+    policy = models.policy
+    if config.lora_rank and config.merge_lora:
+        policy = policy.merge_and_unload()
+    if not config.lora_rank:
+        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+
+    def write(folder: Path) -> None:
+        policy.save_pretrained(folder)
+        models.tokenizer.save_pretrained(folder)
+
+    write_folder(target, write)
+
+
+# ------------------------------------------------------------------------------------------------ run
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
+
+    def __init__(self):
+        self.signum, self.earlier = 0, {}
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+
+def start_processes(config: Config):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    able = name == "cpu" or (name.split(":")[0] == "cuda" and torch.cuda.is_available())
+    need(able, f"got --device {name}; expected auto, cpu, or cuda[:N] on a machine that has it; try --device cpu")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def train(config: Config) -> int:
+    """Train as configured and return the exit code."""
+    import numpy as np
+    import torch
+
+    started = time.perf_counter()
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    device = start_processes(config)
+    check_settings_of_run(config, world()[1])
+    if config.precision != "fp32":
+        torch.set_float32_matmul_precision("high")  # TF32 for the float32 output layer: still finer than bf16
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
+        set_seed(config.seed)
+    teacher_specs(config)
+    reward, tokenizer = optional_reward(config), load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
+    checkpoint = find_checkpoint(config)
+    check_teachers(config, tokenizer, rows, held_out)
+    models = load_student_and_teachers(config, device, checkpoint)
+    check_context(config, models, rows + held_out)
+    optimizer = student_optimizer(config, models)
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
+    state = {"step": 0, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
+    state |= {"prompts": 0, "pending": None}  # prompts taken from the stream; metrics of a step still to be evaluated
+    if checkpoint:
+        saved = restore(models, optimizer, scaler, checkpoint)
+        state = {key: saved[key] for key in state}
+    engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
+    make_folder(config)
+    log, stop = DistillationLog(config, state["step"] if checkpoint else -1), StopRequest()
+    write_settings(config)
+
+    def save() -> None:
+        seconds = state["seconds"] + time.perf_counter() - started
+        save_checkpoint(config, models, optimizer, scaler, {**state, "seconds": seconds})
+
+    def held_out_evaluation(step: int) -> dict:
+        engine.sync()
+        metrics, samples = evaluate(config, models, engine, reward, held_out)
+        log.samples(step, "eval", samples)
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        return {"metrics": metrics, "examples": examples}
+
+    def finish_step() -> None:
+        step, metrics = state["step"], state["pending"]
+        if held_out and (step == config.steps or (config.eval_every and step % config.eval_every == 0)):
+            state["eval_after"] = held_out_evaluation(step)
+            metrics |= state["eval_after"]["metrics"]
+        log.metrics(step, metrics)
+        state["pending"] = None
+
+    try:
+        if held_out and state["eval_before"] is None:
+            state["eval_before"] = held_out_evaluation(0)
+            log.metrics(0, state["eval_before"]["metrics"])
+        if state["pending"]:
+            finish_step()
+        for step in range(state["step"], config.steps):
+            timer = {}
+
+            # rollout: every process samples its share of the prompts and gets the whole batch
+            engine.sync()
+            samples, prompts = rollout_batch(config, models, engine, reward, rows, step, state["prompts"], timer)
+
+            # the teacher's part, and the update
+            begin = time.perf_counter()
+            batch = distillation_batch(config, models, samples, config.kl_coef)
+            metrics = batch_metrics(config, batch, samples, timer)
+            metrics |= train_on_batch(config, models, optimizer, scaler, batch, step, state)
+            timer["update"] = time.perf_counter() - begin
+            metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
+
+            # logs, evaluation, checkpoint
+            step += 1
+            state |= {"step": step, "prompts": prompts, "pending": metrics}
+            finish_step()
+            if config.sample_every and step % config.sample_every == 0:
+                log.samples(step, "train", samples)
+            if config.plot_every and step % config.plot_every == 0:
+                log.plot()
+            signum = stop.agreed()
+            if signum or (config.save_every and step % config.save_every == 0) or step == config.steps:
+                save()
+            if signum and step < config.steps:
+                log.plot()
+                say(f"stopped by signal {signum} after step {step}; go on with --resume")
+                return 128 + signum
+        summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+        for name in ("before", "after"):
+            if state[f"eval_{name}"]:
+                metrics = state[f"eval_{name}"]["metrics"]
+                for short, key in (("accuracy", "eval/accuracy"), ("reverse_kl", "eval/reverse_kl")):
+                    summary |= {f"{short}_{name}": metrics[key]} if key in metrics else {}
+                summary |= {f"eval_{name}": state[f"eval_{name}"]}
+        log.plot()
+        export(config, models, Path(config.output_dir) / "final")
+        summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
+    except RewardError:
+        save()  # scoring changes no weights: these are the last step's, its metrics with them if not yet logged
+        raise
+    finally:
+        log.close()
+        stop.restore()
+    report_distillation(config, summary)
+    return 0
+
+
+def report_distillation(config: Config, summary: dict) -> None:
+    """Write summary.json and print what a person wants to know at the end."""
+    if world()[0] != 0:
+        return
+    folder = Path(config.output_dir)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    if "eval_after" in summary:
+        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+        for before, after in pairs:
+            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+        for name, text in (("accuracy", "accuracy"), ("reverse_kl", "reverse KL")):
+            if f"{name}_before" in summary:
+                print(f"held-out {text} {summary[f'{name}_before']:.4g} -> {summary[f'{name}_after']:.4g}", end=", ")
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+def print_distillation_plan(config: Config) -> None:
+    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
+    check_settings_of_run(config, size)
+    optional_reward(config)
+    rows, held_out = load_splits(config, tokenizer)
+    check_teachers(config, tokenizer, rows, held_out)
+    bytes_of = {"fp32": 4, "bf16": 2, "fp16": 2}
+    width, counts = bytes_of[config.precision], {}
+    local = [spec for spec in teacher_specs(config).values() if not is_server(spec)]
+    for source in dict.fromkeys([config.model, *local]):
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+        counts[source] = sum(p.numel() for p in model.parameters())
+    text = AutoConfig.from_pretrained(config.model).get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // size)
+    each = 16 if not config.lora_rank else 0.5 if config.load_in_4bit else width
+    theirs = 0.5 if config.teacher_in_4bit else bytes_of[config.teacher_precision or config.precision]
+    cache = at_once * (longest + config.max_new_tokens) * text.num_hidden_layers * heads * head_dim * 2 * width
+    memory = {
+        "student: weights, gradients and optimizer (GiB)": counts[config.model] * each,
+        "teachers (GiB)": sum(counts[source] for source in local) * theirs,
+        "KV cache while sampling (GiB)": cache,
+        "logits (GiB)": min(config.logits_chunk, config.micro_batch_tokens * text.vocab_size) * 4 * LOGIT_BUFFERS,
+    }
+    fresh = config.batch_size - offpolicy_rows(config)
+    plan = {
+        "settings": {**dataclasses.asdict(config), "lr": default_rate(config, counts[config.model])},
+        "batch": {
+            "processes": size,
+            "prompts": len(rows),
+            "held_out_prompts": len(held_out),
+            "longest_prompt_tokens": longest,
+            "sampled_completions_per_step": fresh,
+            "completions_of_the_data_per_step": offpolicy_rows(config),
+            "completions": config.steps * config.batch_size,
+            "completions_per_optimizer_step": config.batch_size // config.minibatches,
+            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
+        },
+        "parameters": {"student": counts[config.model], "teachers": [counts[source] for source in local]},
+        "memory_estimate": {name: round(value / 2**30, 3) for name, value in memory.items()},
+    }
+    print(json.dumps(plan, indent=1))
+
+
+LOGIT_BUFFERS = 8  # tensors of a piece's size that exist at once, of both models, measured by benchmarks
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    try:
+        config = parse_config(sys.argv[1:] if argv is None else argv)
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        if config.dry_run:
+            print_distillation_plan(config)
+            return 0
+        return train(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:  # a full disk while logging, say
+        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say("stopped at once; the newest checkpoint is intact, go on with --resume")
+        return 130
+    finally:
+        leave_processes()
+
+
+# The names under which scripts/selfcheck.py looks for what a trainer does; in ppo_train.py the bodies are others.
+check_config, load_reward, load_models = check_settings_of_run, optional_reward, load_student_and_teachers
+make_experience, make_optimizer = distillation_batch, student_optimizer
+update, accumulate_gradients = train_on_batch, student_gradients
+
+
+if __name__ == "__main__":
+    sys.exit(main())

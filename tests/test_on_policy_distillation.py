@@ -1,0 +1,753 @@
+"""scripts/on_policy_distillation.py: divergences beside TRL's and by enumeration, invariants, runs, server, errors."""
+
+import dataclasses
+import http.server
+import itertools
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, save_random_model, script_command, script_env
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+od = load_script("on_policy_distillation")
+CPU = torch.device("cpu")
+PROMPTS = ["1+1=", "34+71=", "What is 12+5? Be brief.", "7", "Add 19 and 23, then say it.", "90+9="]
+LENGTHS = [3, 9, 1, 14, 6, 2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """folder(name) -> a random model of a family, or `noisy`: the embedded one with noise on its weights."""
+    made = {"tiny_lm": str(TINY_LM)}
+
+    def get(name: str) -> str:
+        if name == "noisy" and name not in made:
+            made[name] = str(tmp_path_factory.mktemp(name))
+            model = AutoModelForCausalLM.from_pretrained(TINY_LM)
+            generator = torch.Generator().manual_seed(0)
+            for p in model.parameters():
+                p.data += torch.randn(p.shape, generator=generator) * p.abs().mean() * 0.4
+            model.save_pretrained(made[name])
+            AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(made[name])
+        elif name not in made:
+            made[name] = save_random_model(name, tmp_path_factory.mktemp(name), seed=len(made))
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Files of a few rows: encoding all of them takes longer than a run. Every row has a completion and a topic."""
+    where = tmp_path_factory.mktemp("data")
+    for source, name, count in ((TRAIN_DATA, "train", 40), (EVAL_DATA, "eval", 10)):
+        rows = [json.loads(line) for line in source.read_text().splitlines()[:count]]
+        for i, row in enumerate(rows):
+            row |= {"completion": f"<answer>{row['answer']}</answer>", "topic": ("even", "odd")[i % 2]}
+        (where / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return where
+
+
+@pytest.fixture
+def setup(folder):
+    """setup(student, teachers, **settings) -> (config, models)."""
+
+    def make(student="tiny_lm", teachers=("llama",), **settings):
+        defaults = {"batch_size": len(PROMPTS), "max_new_tokens": 24, "seed": 3}
+        if len(teachers) == 1:
+            specs = [folder(teachers[0])]
+        else:
+            specs = [f"t{i}={folder(name)}" for i, name in enumerate(teachers)]
+            defaults["teacher_column"] = "topic"
+        config = od.Config(model=folder(student), teacher=specs, **{**defaults, **settings})
+        od.check_settings_of_run(config)
+        return config, od.load_student_and_teachers(config, CPU)
+
+    return make
+
+
+def made_up_samples(models, seed=0, offpolicy=(), teachers=1):
+    """Samples with random responses, as any student could give them."""
+    rng, samples = np.random.default_rng(seed), []
+    for i, (text, length) in enumerate(zip(PROMPTS, LENGTHS, strict=True)):
+        prompt = [{"role": "user", "content": text}]
+        sample = {"prompt": prompt, "prompt_ids": list(od.encode_prompt(models.tokenizer, prompt)), "completion": ""}
+        sample |= {"response_ids": rng.integers(6, 262, length).tolist(), "finished": True, "group": i // 2}
+        sample |= {"rollout_logprobs": rng.normal(-3, 1, length).tolist(), "score": float(rng.normal())}
+        sample |= {"rewards": {"r": 1.0}, "teacher": i % teachers}
+        samples.append(sample | ({"offpolicy": True} if i in offpolicy else {}))
+    return samples
+
+
+def gradients(config, models, batch, rows=None):
+    """Gradients of the student, flattened, and what student_gradients returns."""
+    models.policy.zero_grad()
+    rows = np.arange(len(PROMPTS)) if rows is None else rows
+    found = od.student_gradients(config, models, batch, rows, torch.amp.GradScaler("cpu", enabled=False))
+    flat = torch.cat([p.grad.flatten() for p in models.policy.parameters() if p.grad is not None])
+    models.policy.zero_grad()
+    assert torch.isfinite(flat).all() and flat.norm() > 1e-6
+    return flat, found
+
+
+def relative(a, b) -> float:
+    return ((a - b).norm() / b.norm()).item()
+
+
+# ------------------------------------------------------------------------------------------------ divergences
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_value_and_gradient_equal_those_of_trl_gkd(beta):
+    from trl.experimental.gkd import GKDTrainer
+
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 7, 50, generator=generator, dtype=torch.float64) * 3
+    student.requires_grad_()
+    expected = GKDTrainer.generalized_jsd_loss(student[None] / 0.7, teacher[None] / 0.7, beta=beta, reduction="sum")
+    (gradient,) = torch.autograd.grad(expected, student)
+    value, ours = od.divergence(*(torch.log_softmax(x.detach() / 0.7, -1) for x in (student, teacher)), beta)
+    torch.testing.assert_close(value.sum(), expected.detach(), rtol=0, atol=1e-10)
+    torch.testing.assert_close(ours / 0.7, gradient, rtol=0, atol=1e-10)
+    assert (value >= 0).all() and gradient.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, beta):
+    """TRL's loss from hidden states and output layers, token mean, for weights below and in the output layer."""
+    from trl.trainer.distillation_trainer import _chunked_divergence_loss
+
+    names = {0.0: "forward_kl", 0.5: "jsd", 1.0: "reverse_kl"}
+    config, models = setup("qwen2", ("llama",), objective=names[beta], temperature=0.8)
+    batch = od.distillation_batch(config, models, made_up_samples(models), 1.0)
+    got, (sums, _) = gradients(config, models, batch)
+    states = [od.predicting_states(m, batch) for m in (models.policy, models.teachers[0].model)]
+    heads = [m.get_output_embeddings().weight for m in (models.policy, models.teachers[0].model)]
+    loss, entropy, count = _chunked_divergence_loss(
+        states[0], states[1].detach(), heads[0], heads[1].detach(), batch["response_mask"], beta, temperature=0.8
+    )
+    loss.backward()
+    expected = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
+    assert relative(got, expected) < 1e-5
+    torch.testing.assert_close(sums[0], loss.detach(), rtol=1e-5, atol=0)
+    at = od.MEANS.index("policy/entropy")
+    torch.testing.assert_close(sums[at], (entropy / count).detach(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("objective", ["reverse_kl", "forward_kl", "jsd"])
+@pytest.mark.parametrize("top_k_of", ["teacher", "student"])
+def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
+    """Oracle: the tokens picked by hand, autograd through the definition; it never exceeds the full divergence."""
+    config = od.Config(objective=objective, kl_top_k=3, top_k_of=top_k_of, beta=0.3 if objective == "jsd" else 0.5)
+    generator = torch.Generator().manual_seed(1)
+    z, t = torch.randn(2, 5, 9, generator=generator, dtype=torch.float64) * 2
+    z.requires_grad_()
+    s, dist = torch.log_softmax(z, -1), torch.log_softmax(t, -1)
+    head, value, gradient = od.divergence_head(config, z, s.detach(), {}, dist)
+    (ours,) = torch.autograd.grad(head, z, gradient)
+    beta = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": 0.3}[objective]
+    total = 0.0
+    for row in range(5):
+        source = dist if top_k_of == "teacher" else s
+        best = sorted(range(9), key=lambda i: -source[row, i].item())[:3]
+        p, q = (torch.stack([*(x[row, i].exp() for i in best), 1 - x[row, best].exp().sum()]) for x in (s, dist))
+        m = p if beta == 0 else q if beta == 1 else (1 - beta) * p + beta * q
+        kl_t, kl_s = (q * (q / m).log()).sum(), (p * (p / m).log()).sum()
+        own = kl_t if beta == 0 else kl_s if beta == 1 else beta * kl_t + (1 - beta) * kl_s
+        torch.testing.assert_close(value[row], own.detach(), rtol=0, atol=1e-10)
+        total = total + own
+    torch.testing.assert_close(ours, torch.autograd.grad(total, z)[0], rtol=0, atol=1e-9)
+    assert (value <= od.divergence(s.detach(), dist, beta)[0] + 1e-12).all()
+    whole = dataclasses.replace(config, kl_top_k=9)
+    assert od.divergence_head(whole, z, s.detach(), {}, dist)[0] is z
+
+
+def test_figures_of_two_distributions():
+    generator = torch.Generator().manual_seed(2)
+    s, t = (torch.log_softmax(torch.randn(4, 30, generator=generator, dtype=torch.float64) * 2, -1) for _ in "st")
+    kl, entropy, teacher_entropy, shared = od.gap_figures(s, t).T
+    a, b = (torch.distributions.Categorical(logits=x) for x in (s, t))
+    torch.testing.assert_close(kl, torch.distributions.kl_divergence(a, b), rtol=0, atol=1e-12)
+    torch.testing.assert_close(entropy, a.entropy(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(teacher_entropy, b.entropy(), rtol=0, atol=1e-12)
+    best = [[set(np.argsort(-x.numpy())[:8].tolist()) for x in rows] for rows in (s, t)]
+    assert shared.tolist() == [len(x & y) / 8 for x, y in zip(*best, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------ sampled token
+
+
+@pytest.mark.parametrize("discount", [0.0, 1.0])
+def test_expected_policy_gradient_is_the_gradient_of_the_reverse_kl(discount):
+    """By enumeration of all texts of 3 tokens over 3 words: discount 1 gives that of KL(S || T) of whole texts,
+    discount 0 that of the sum over positions of KL given the text so far, as the divergence objectives have it."""
+    words, length = 3, 3
+    texts = list(itertools.product(range(words), repeat=length))
+    generator = torch.Generator().manual_seed(0)
+    prefixes = [p for n in range(length) for p in itertools.product(range(words), repeat=n)]
+    z, t = torch.randn(2, len(prefixes), words, generator=generator, dtype=torch.float64)
+    z.requires_grad_()
+    where = [[prefixes.index(text[:n]) for n in range(length)] for text in texts]
+    s, dist = torch.log_softmax(z, -1), torch.log_softmax(t, -1)
+    logprobs, teacher = (
+        torch.stack([x[w, list(text)] for w, text in zip(where, texts, strict=True)]) for x in (s, dist)
+    )
+    mask = torch.ones(len(texts), length, dtype=torch.long)
+    batch = {"loss_mask": mask, "offpolicy": mask == 0, "teacher_logprobs": teacher, "old_logprobs": logprobs.detach()}
+    config = od.Config(objective="policy_gradient", discount=discount)
+    advantages = od.distillation_advantages(config, batch | {"rollout_logprobs": teacher}, [], 1.0)
+    loss, ratio, _ = od.policy_loss(logprobs, logprobs.detach(), advantages, 0.2, 0.2, 3.0)
+    assert (ratio == 1).all() and not advantages.requires_grad
+    chance = logprobs.sum(1).exp().detach()
+    (got,) = torch.autograd.grad((chance[:, None] * loss).sum(), z, retain_graph=True)
+    if discount:
+        exact = (logprobs.sum(1).exp() * (logprobs - teacher).sum(1)).sum()
+    else:
+        per_prefix = (s.exp() * (s - dist)).sum(-1)
+        exact = (chance[:, None] * torch.stack([per_prefix[w] for w in where])).sum()
+    torch.testing.assert_close(got, torch.autograd.grad(exact, z)[0], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
+    """Oracle: the teacher's Hugging Face logits of each row alone."""
+    config, models = setup(objective="policy_gradient", discount=0.5, temperature=0.7, ppo_epochs=updates)
+    samples = made_up_samples(models)
+    batch = od.distillation_batch(config, models, samples, 2.0)
+    for i, sample in enumerate(samples):
+        ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
+        with torch.no_grad():
+            theirs, ours = (
+                torch.log_softmax(m(input_ids=ids).logits[0, -n - 1 : -1].double() / 0.7, -1)
+                .gather(-1, ids[0, -n:, None])
+                .squeeze(-1)
+                for m in (models.teachers[0].model, models.policy)
+            )
+        seen = ours if updates > 1 else torch.tensor(sample["rollout_logprobs"], dtype=torch.float64)
+        gap, expected = seen - theirs, []
+        for t in range(n):
+            expected.append(-2.0 * sum(0.5 ** (u - t) * gap[u].item() for u in range(t, n)))
+        where = batch["response_mask"][i].bool()
+        torch.testing.assert_close(batch["advantages"][i, where].tolist(), expected, rtol=1e-4, atol=1e-4)
+        assert (batch["advantages"][i, ~where] == 0).all()
+
+
+def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
+    """Sampled token, reward, entropy, likelihood of the data's completions, ratio and clip, written out per row."""
+    settings = {"objective": "policy_gradient", "group_size": 2, "reward_coef": 0.7, "entropy_coef": 0.05}
+    config, models = setup(
+        **settings, offpolicy_frac=1 / 3, offpolicy_loss="nll", ppo_epochs=2, aggregation="seq_mean_token_sum"
+    )
+    samples = made_up_samples(models, offpolicy=(4, 5))
+    batch = od.distillation_batch(config, models, samples, config.kl_coef)
+    noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.3
+    batch["old_logprobs"] = batch["old_logprobs"] + noise * batch["response_mask"]
+    got, (sums, peak) = gradients(config, models, batch)
+    total, ratios = 0.0, []
+    for i, sample in enumerate(samples):
+        ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
+        dist = torch.log_softmax(models.policy(input_ids=ids).logits[0, -n - 1 : -1], -1)
+        logprobs, where = dist.gather(-1, ids[0, -n:, None]).squeeze(-1), batch["response_mask"][i].bool()
+        loss = -logprobs
+        if i < 4:
+            with torch.no_grad():
+                teacher = torch.log_softmax(models.teachers[0].model(input_ids=ids).logits[0, -n - 1 : -1], -1)
+                old = dist.gather(-1, ids[0, -n:, None]).squeeze(-1)
+            mean = (samples[i // 2 * 2]["score"] + samples[i // 2 * 2 + 1]["score"]) / 2
+            a = 0.7 * (sample["score"] - mean) - (old - teacher.gather(-1, ids[0, -n:, None]).squeeze(-1))
+            ratio = (logprobs - old - noise[i, where]).exp()
+            loss = torch.maximum(-a * ratio, -a * ratio.clamp(0.8, 1.2))
+            loss = torch.where(a < 0, torch.minimum(loss, -3 * a), loss)
+            ratios += ratio.tolist()
+        total = total + (loss.sum() + 0.05 * (dist.exp() * dist).sum()) / 6
+    total.backward()
+    expected = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
+    assert relative(got, expected) < 1e-5
+    assert peak.item() == pytest.approx(max(ratios), rel=1e-4) and sums[5] > 0
+
+
+# ------------------------------------------------------------------------------------------------ invariants
+
+KINDS = {
+    "reverse_kl": {},
+    "forward_kl": {"objective": "forward_kl"},
+    "jsd": {"objective": "jsd", "beta": 0.3},
+    "top_k": {"kl_top_k": 5, "ppo_epochs": 2},
+    "sampled": {"objective": "policy_gradient", "discount": 0.5, "entropy_coef": 0.02},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
+    config, models = setup("qwen2", ("llama", "gpt2"), **KINDS[kind])
+    samples = made_up_samples(models, teachers=2)
+    batch = od.distillation_batch(config, models, samples, 1.0)
+    whole, (sums, peak) = gradients(config, models, batch)
+    for change in ({"logits_chunk": 1}, {"logits_chunk": 5 * 262}, {"micro_batch_tokens": 60}):
+        other = dataclasses.replace(config, **change)
+        again = od.distillation_batch(other, models, samples, 1.0)
+        got, (got_sums, got_peak) = gradients(other, models, again)
+        assert relative(got, whole) < 2e-6, change
+        torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6, equal_nan=True)
+        torch.testing.assert_close(got_peak, peak, rtol=1e-5, atol=0)
+    wide = {}
+    for name, x in batch.items():
+        pads = (0, 0) * (x.dim() - 2) + (5, 3)
+        wide[name] = torch.nn.functional.pad(x, pads, value=models.pad_id if name == "input_ids" else 0)
+        if name == "teacher":
+            wide[name] = x[:, :1].expand(len(x), x.shape[1] + 8)
+    assert relative(gradients(config, models, wide)[0], whole) < 2e-6
+    spoilt = {**batch, "input_ids": torch.where(batch["attention_mask"].bool(), batch["input_ids"], 77)}
+    assert torch.equal(gradients(config, models, spoilt)[0], whole)
+    checkpointed = dataclasses.replace(config, gradient_checkpointing=True)
+    models.policy.activation_checkpointing_enable({"use_reentrant": False})
+    od.switch_checkpointing(models, True)
+    assert relative(gradients(checkpointed, models, batch)[0], whole) < 2e-6
+
+
+def test_mask_is_the_completion_with_its_end_token(setup):
+    config, models = setup()
+    row = {"prompt": "1+1=", "prompt_ids": [5, 6], "columns": {"completion": [{"role": "assistant", "content": "2"}]}}
+    sample = od.data_sample(config, models, row)
+    assert sample["response_ids"] == [*models.tokenizer("2").input_ids, models.tokenizer.eos_token_id]
+    cut = od.data_sample(dataclasses.replace(config, max_new_tokens=1), models, row)
+    assert sample["finished"] and not cut["finished"] and cut["response_ids"] == sample["response_ids"][:1]
+    samples = [*made_up_samples(models), sample | {"teacher": 0}]
+    batch = od.distillation_batch(config, models, samples, 1.0)
+    assert batch["loss_mask"].sum() == sum(LENGTHS) + 2
+    last = batch["loss_mask"][-1].nonzero().flatten()
+    assert batch["input_ids"][-1, last].tolist() == sample["response_ids"] and batch["attention_mask"][-1].sum() == 4
+
+
+def test_each_row_is_scored_by_its_own_teacher(setup):
+    config, models = setup("qwen2", ("llama", "gpt2"))
+    samples = made_up_samples(models, teachers=2)
+    got, _ = gradients(config, models, od.distillation_batch(config, models, samples, 1.0))
+    total = 0
+    for index in (0, 1):
+        alone = dataclasses.replace(models, teachers=[models.teachers[index]])
+        part = [s | {"teacher": 0} for s in samples if s["teacher"] == index]
+        count = sum(len(s["response_ids"]) for s in part)
+        small = dataclasses.replace(config, batch_size=3)
+        flat, _ = gradients(small, alone, od.distillation_batch(small, alone, part, 1.0), np.arange(3))
+        total = total + flat * count / sum(LENGTHS)
+    assert relative(got, total) < 1e-5
+
+
+def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path):
+    """Models of one family pad their embeddings to different sizes; the tokenizer's tokens are what they share."""
+    model = AutoModelForCausalLM.from_pretrained(folder("llama"))
+    model.resize_token_embeddings(320)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
+    config, models = setup()
+    wide = dataclasses.replace(config, teacher=[str(tmp_path)])
+    other = od.load_student_and_teachers(wide, CPU)
+    assert other.teachers[0].width == 262
+    results = [
+        gradients(c, m, od.distillation_batch(c, m, made_up_samples(m), 1.0))[0]
+        for c, m in ((config, models), (wide, other))
+    ]
+    assert relative(*results) < 1e-6
+    narrow = dataclasses.replace(config, model=str(tmp_path), teacher=[folder("llama")])
+    student = od.load_student_and_teachers(narrow, CPU)
+    samples = made_up_samples(student)
+    samples[1]["response_ids"][2] = 300  # a padding row, which the teacher does not have
+    for objective in ("reverse_kl", "policy_gradient"):
+        settings = dataclasses.replace(narrow, objective=objective)
+        batch = od.distillation_batch(settings, student, samples, 1.0)
+        assert batch["loss_mask"].sum() == sum(LENGTHS) - 1
+        gradients(settings, student, batch)
+
+
+def test_mismatch_corrections_weigh_the_sampled_term(setup):
+    config, models = setup(objective="policy_gradient", mismatch="icepop")
+    samples, rng = made_up_samples(models), np.random.default_rng(0)
+    first = od.distillation_batch(config, models, samples, 1.0)
+    for sample, old, mask in zip(samples, first["old_logprobs"], first["response_mask"].bool(), strict=True):
+        sample["rollout_logprobs"] = [x + rng.normal() for x in old[mask].tolist()]
+    batch = od.distillation_batch(config, models, samples, 1.0)
+    w = (batch["old_logprobs"] - batch["rollout_logprobs"]).exp() * batch["response_mask"]
+    expected = torch.where((w >= 0.5) & (w <= 2), w, 0.0) * batch["response_mask"]
+    torch.testing.assert_close(batch["corrections"] * batch["response_mask"], expected)
+    timer = {"rollout": 1.0}
+    assert 0 < od.batch_metrics(config, batch, samples, timer)["mismatch/cut_frac"] < 1
+    plain = {k: v for k, v in batch.items() if k != "corrections"}
+    one = plain | {"advantages": batch["advantages"] * batch["corrections"]}
+    assert relative(gradients(config, models, batch)[0], gradients(config, models, one)[0]) < 1e-5
+
+
+# ------------------------------------------------------------------------------------------------ vocabulary
+
+
+def changed_tokenizer(target, change) -> str:
+    """The embedded tokenizer with its JSON changed."""
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(target)
+    path = target / "tokenizer.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return str(target)
+
+
+def swap(content):
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+
+
+def lowercase(content):
+    content["normalizer"] = {"type": "Replace", "pattern": {"String": "+"}, "content": "-"}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(swap, ["differs from the student's in 2 tokens", "'a' ", "'b' "]), (lowercase, ["splits", "'+'", "'-'"])],
+)
+def test_another_vocabulary_is_named_before_anything_is_loaded(tmp_path, few, capsys, monkeypatch, change, told):
+    def load(*args, **kwargs):
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr(od, "load_network", load)
+    teacher = changed_tokenizer(tmp_path / "t", change)
+    flags = ["--teacher", teacher, "--data", str(few / "train.jsonl"), "--output_dir", str(tmp_path / "run")]
+    assert od.main(flags) == 2
+    text = capsys.readouterr().err
+    assert all(part in text for part in told), text
+    assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+SHORT = ["--steps", "2", "--batch_size", "8", "--max_new_tokens", "12", "--device", "cpu", "--plot_every", "0"]
+
+
+@pytest.fixture
+def flags(folder, few, tmp_path):
+    """flags(name, *more) -> (command line, output folder) of a short run of the noisy student."""
+
+    def make(name, *more, teacher=None, model=None):
+        out = tmp_path / name
+        common = ["--model", model or folder("noisy"), "--teacher", teacher or str(TINY_LM)]
+        common += ["--data", str(few / "train.jsonl"), "--eval_data", str(few / "eval.jsonl")]
+        common += ["--reward", f"{od.EMBEDDED_REWARDS}:correctness_reward", "--output_dir", str(out)]
+        return [*common, *SHORT, *map(str, more)], out
+
+    return make
+
+
+def metrics_of(out) -> list[dict]:
+    """Metric lines without wall-clock figures."""
+    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in row.items() if not k.startswith("time/") and "per_s" not in k} for row in rows]
+
+
+def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch):
+    """The teacher is run forward only: `generate` is never called, no cache is asked for, no weight changes."""
+    import transformers
+
+    calls, seen, loaded = [], [], {}
+    monkeypatch.setattr(transformers.GenerationMixin, "generate", lambda *a, **k: calls.append(a))
+    load = od.load_student_and_teachers
+
+    def watched(*args, **kwargs):
+        models = load(*args, **kwargs)
+        teacher = models.teachers[0].model
+        teacher.base_model.register_forward_pre_hook(lambda m, a, k: seen.append(k["use_cache"]), with_kwargs=True)
+        loaded.update(teacher=teacher, before={k: v.clone() for k, v in teacher.state_dict().items()})
+        return models
+
+    monkeypatch.setattr(od, "load_student_and_teachers", watched)
+    command, out = flags("run", "--steps", 12, "--batch_size", 32, "--eval_every", 6, "--sample_every", 6)
+    command[command.index("--max_new_tokens") + 1] = "24"
+    assert od.main(command) == 0
+    assert calls == [] and len(seen) >= 12 and not any(seen)
+    assert not any(p.requires_grad for p in loaded["teacher"].parameters())
+    after = loaded["teacher"].state_dict()
+    assert all(torch.equal(x, after[name]) for name, x in loaded["before"].items())
+    rows = metrics_of(out)
+    assert [row["step"] for row in rows] == list(range(13))
+    assert rows[-1]["eval/reverse_kl"] < 0.6 * rows[0]["eval/reverse_kl"]
+    assert rows[3]["policy/loss"] == pytest.approx(rows[3]["kl/teacher"], rel=1e-5)
+    expected = {"kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap", "reward/mean"}
+    assert expected <= set(rows[3]) and {"eval/overlap", "eval/accuracy"} <= set(rows[-1])
+    assert 0 < rows[3]["policy/overlap"] <= 1
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["reverse_kl_after"] == pytest.approx(rows[-1]["eval/reverse_kl"], rel=1e-6)
+    kinds = [json.loads(line)["kind"] for line in (out / "samples.jsonl").read_text().splitlines()]
+    assert set(kinds) == {"eval", "train"} and (out / "curves.png").exists()
+    assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--objective forward_kl --lora_rank 4 --merge_lora",
+        "--objective jsd --beta 0.1 --precision bf16 --teacher_precision fp32 --gradient_checkpointing",
+        "--objective policy_gradient --group_size 4 --reward_coef 0.5 --advantage grpo --minibatches 2 --mismatch tis",
+        "--kl_top_k 4 --top_k_of student --offpolicy_frac 0.5 --ppo_epochs 2",
+        "--offpolicy_frac 1 --offpolicy_loss nll --lr_schedule cosine --warmup_steps 1",
+        "--precision fp16 --entropy_coef 0.01 --aggregation fixed_length --norm_length 12",
+    ],
+)
+def test_settings_run(flags, more):
+    command, out = flags("run", *more.split())
+    assert od.main(command) == 0
+    rows = metrics_of(out)
+    assert [row["step"] for row in rows] == [0, 1, 2] and all(np.isfinite(list(row.values())).all() for row in rows)
+    assert (rows[1]["optim/updates"] > 0) or "fp16" in more
+    before, after = (load_file(f"{path}/model.safetensors") for path in (command[1], out / "final"))
+    assert before.keys() == after.keys() and any(not torch.equal(before[k], after[k]) for k in before)
+
+
+def test_two_teachers_by_a_column_and_no_reward(folder, few, flags):
+    command, out = flags("run", "--teacher", f"odd={folder('noisy')}", "--teacher_column", "topic")
+    command[command.index("--teacher") + 1] = f"even={TINY_LM}"
+    at = command.index("--reward")
+    del command[at : at + 2]
+    assert od.main(command) == 0
+    row = metrics_of(out)[-1]
+    assert 0 < row["kl/teacher"] and not [key for key in row if key.startswith("reward/") or key == "eval/accuracy"]
+
+
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
+    more = ["--steps", 5, "--save_every", 1, "--eval_every", 2, "--objective", "policy_gradient", "--discount", 0.5]
+    more += ["--group_size", 2, "--reward_coef", 0.5, "--offpolicy_frac", 0.25, "--offpolicy_loss", "nll"]
+    plain, expected = flags("plain", *more, "--lr_schedule", "cosine")
+    assert od.main(plain) == 0
+    killed, out = flags("killed", *more, "--lr_schedule", "cosine", "--resume")
+    run = subprocess.Popen(
+        script_command("on_policy_distillation", *killed), env=script_env(), stderr=subprocess.DEVNULL
+    )
+    deadline = time.time() + 100
+    while time.time() < deadline and run.poll() is None and not (out / "checkpoints" / "step-000002").exists():
+        time.sleep(0.02)
+    run.send_signal(signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL, "it came to its end before the kill"
+    assert od.main(killed) == 0
+    assert metrics_of(out) == metrics_of(expected)
+    a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_two_processes_do_what_one_does(flags):
+    more = ["--kl_top_k", 6, "--minibatches", 2, "--eval_every", 0, "--lr", 1e-4]
+    alone, expected = flags("one", *more)
+    assert od.main(alone) == 0
+    together, out = flags("two", *more)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
+    command = [sys.executable, *launch, str(SCRIPTS / "on_policy_distillation.py"), *together]
+    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    for one, two in zip(metrics_of(expected), metrics_of(out), strict=True):
+        assert two == pytest.approx(one, rel=1e-3, abs=1e-5)
+    a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
+    assert max((a[name] - b[name]).abs().max().item() for name in a) < 1e-5
+
+
+# ------------------------------------------------------------------------------------------------ server
+
+
+class StandIn(http.server.BaseHTTPRequestHandler):
+    """What vLLM's OpenAI-compatible server answers to requests with prompt_logprobs, from a model in this process."""
+
+    model, tokenizer, fault, asked = None, None, "", []
+
+    def log_message(self, *args):
+        pass
+
+    def send(self, code, body):
+        text = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self):
+        self.send(200, {"data": [{"id": "served"}] if self.fault != "empty" else []})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(body)
+        if self.fault == "limit":
+            return self.send(400, {"error": {"message": "Requested prompt logprobs of 6, max 5"}})
+        if self.fault == "busy" and self.asked.count(body) == 1:
+            return self.send(503, {"error": "busy"})
+        ids, k = body["prompt"], body["prompt_logprobs"]
+        with torch.no_grad():
+            dist = torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0].double(), -1)
+        scored = [None]
+        for row, token in zip(dist, ids[1:], strict=False):
+            best = row.topk(k).indices.tolist() if k else []
+            entry = {str(i): {"logprob": row[i].item(), "decoded_token": self.text(i)} for i in [token, *best]}
+            scored.append(entry)
+        choice = {"text": "x"} if self.fault == "none" else {"text": "x", "prompt_logprobs": scored}
+        self.send(200, {"choices": [choice]})
+
+    def text(self, token):
+        return self.tokenizer.decode([(token + 1) % 262 if self.fault == "vocabulary" else token])
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """server(fault) -> URL of a stand-in for the embedded model, and the list of what it was asked."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    running = []
+
+    def start(fault=""):
+        model = AutoModelForCausalLM.from_pretrained(TINY_LM)
+        names = {"model": model, "tokenizer": AutoTokenizer.from_pretrained(TINY_LM), "fault": fault, "asked": []}
+        handler = type("Handler", (StandIn,), names)
+        httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        running.append(httpd)
+        return f"http://127.0.0.1:{httpd.server_port}/v1", handler.asked
+
+    yield start
+    for httpd in running:
+        httpd.shutdown()
+        httpd.server_close()
+
+
+@pytest.mark.parametrize("more", [["--objective", "policy_gradient"], ["--kl_top_k", 6, "--objective", "jsd"]])
+def test_a_server_teaches_what_the_same_local_model_does(flags, server, more):
+    url, asked = server("busy")
+    local, expected = flags("local", *more)
+    remote, out = flags("remote", *more, teacher=url)
+    assert od.main(local) == od.main(remote) == 0
+    a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
+    assert max((a[name] - b[name]).abs().max().item() for name in a) < 1e-5
+    for one, two in zip(metrics_of(expected)[1:], metrics_of(out)[1:], strict=True):
+        assert one["policy/loss"] == pytest.approx(two["policy/loss"], rel=1e-3, abs=1e-6)
+    assert all(body["model"] == "served" and body["max_tokens"] == 1 for body in asked)
+    assert metrics_of(out)[0]["eval/reverse_kl"] > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("none", "without prompt_logprobs"),
+        ("vocabulary", "vocabulary differs"),
+        ("limit", "max 5"),
+        ("empty", "serves no model"),
+    ],
+)
+def test_a_server_that_cannot_teach_is_told(flags, server, capsys, fault, told):
+    command, out = flags("run", "--kl_top_k", 6, teacher=server(fault)[0])
+    assert od.main(command) == 2
+    assert told in capsys.readouterr().err and not out.exists()
+
+
+def test_a_server_that_is_not_there_is_told(flags, capsys, monkeypatch):
+    monkeypatch.setattr(od.time, "sleep", lambda seconds: None)
+    command, _ = flags("run", "--kl_top_k", 6, teacher="http://127.0.0.1:9/v1")
+    assert od.main(command) == 2
+    assert "vllm serve" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ errors, plan
+
+URL = "http://127.0.0.1:9/v1"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("--objective policy_gradient --kl_top_k 3", "--kl_top_k with policy_gradient"),
+        ("--discount 0.5", "--discount with reverse_kl"),
+        ("--beta 0.2", "--objective jsd"),
+        ("--objective jsd --beta 1.5", "at most 1"),
+        ("--reward_coef 1", "--group_size 8"),
+        ("--top_k_of student", "--kl_top_k 32"),
+        ("--offpolicy_frac 0.3", "whole number"),
+        ("--group_size 3", "whole groups"),
+        ("--minibatches 3", "try --batch_size 9"),
+        ("--objective policy_gradient --offpolicy_frac 0.5", "--offpolicy_loss nll"),
+        ("--kl_coef 0", "something to train by"),
+        ("--teacher other", "got 2 teachers"),
+        ("--teacher_column topic", "expected NAME="),
+        ("--offpolicy_frac 0.5 --completion_column absent", "--completion_column NAME"),
+        ("--teacher_in_4bit", "expected CUDA"),
+        ("--norm_length 5", "fixed_length"),
+        ("--mismatch_high 0.9", "low <= 1 <= high"),
+        ("--top_p 0.9", "--temperature"),
+        ("--max_new_tokens 5000", "expected at most 1024"),
+        ("--load_in_4bit", "--lora_rank 16"),
+        ("--report_to nothing", "wandb"),
+        ("--reward nowhere.py:f", "no file"),
+    ],
+)
+def test_wrong_settings_are_told(flags, capsys, more, told):
+    command, out = flags("run", *more.split())
+    assert od.main(command) == 2
+    text = capsys.readouterr().err
+    assert told in text and "got" in text and not out.exists(), text
+
+
+@pytest.mark.parametrize(
+    ("teacher", "more", "told"),
+    [
+        (URL, "", "--kl_top_k 20"),
+        (URL, "--objective policy_gradient --temperature 0.5", "expected 1"),
+        (URL, "--kl_top_k 4 --top_k_of student", "expected teacher"),
+        (URL, "--objective policy_gradient --teacher_precision bf16", "loaded here"),
+        ("/nowhere/at/all", "", "not a folder"),
+    ],
+)
+def test_wrong_teachers_are_told(flags, capsys, teacher, more, told):
+    command, _ = flags("run", *more.split(), teacher=teacher)
+    assert od.main(command) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_missing_teachers_are_told(flags, few, capsys, tmp_path):
+    assert od.main(["--output_dir", str(tmp_path / "x")]) == 2
+    assert "make_tiny_lm.py --teacher" in capsys.readouterr().err
+    command, _ = flags("run", "--teacher_column", "topic", teacher=f"evn={TINY_LM}")
+    assert od.main(command) == 2
+    assert "try evn" in capsys.readouterr().err
+    command, _ = flags("run", "--teacher_column", "topic", "--teacher", f"odd={URL}", teacher=f"even={TINY_LM}")
+    assert od.main(command) == 2
+    assert "all of one kind" in capsys.readouterr().err
+
+
+def test_a_reward_that_fails_ends_with_3_and_a_used_folder_with_2(flags, tmp_path, capsys):
+    (tmp_path / "bad.py").write_text("def f(completions, **kwargs):\n    return [1.0 / 0]\n")
+    command, out = flags("run")
+    command[command.index("--reward") + 1] = f"{tmp_path / 'bad.py'}:f"
+    assert od.main(command) == 3
+    assert "ZeroDivisionError" in capsys.readouterr().err and (out / "config.json").exists()
+    command, _ = flags("run")
+    assert od.main(command) == 2
+    assert "holds a run" in capsys.readouterr().err
+
+
+def test_plan_is_printed_without_loading_weights(flags, capsys, monkeypatch):
+    monkeypatch.setattr(od, "load_network", None)
+    command, out = flags("run", "--dry_run", "--offpolicy_frac", "0.25", "--teacher-precision", "bf16")
+    assert od.main(command) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["batch"]["sampled_completions_per_step"] == 6 and plan["parameters"]["teachers"] == [427392]
+    assert plan["settings"]["lr"] == 1e-3 and not out.exists()
+    teachers = plan["memory_estimate"]["teachers (GiB)"]
+    assert teachers == round(427392 * 2 / 2**30, 3)
+
+
+def test_teacher_precision_is_its_own(setup):
+    _, models = setup("tiny_lm", ("llama",), teacher_precision="bf16")
+    kinds = {p.dtype for p in models.teachers[0].model.parameters() if p.dim() > 1}
+    assert torch.bfloat16 in kinds and {p.dtype for p in models.policy.parameters()} == {torch.float32}
+    piece = od.collate(made_up_samples(models), 0, CPU)
+    exact = setup("tiny_lm", ("llama",))[1].teachers[0].states(piece)
+    assert 1e-4 < relative(models.teachers[0].states(piece), exact) < 0.03
