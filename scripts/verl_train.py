@@ -1,0 +1,2517 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "pyyaml", "numpy", "torch>=2.6", "transformers>=5.5.3,<6", "pyarrow", "datasets",
+# ]
+# ///
+"""Train with verl 0.9.1 by the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
+
+From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
+
+    train.parquet, val.parquet   the prompts in verl's five columns, laid out as by data_loader.py --for verl
+    verl_reward.py               `compute_score`: the weighted sum of FILE.py:function*weight, as our trainers score
+    verl_hooks.py                a reward manager that knows token ids and lengths, a replay buffer that ends the run
+                                 when a rollout or a reward fails, and two estimators that verl lacks
+    run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
+
+TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
+those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon.
+
+Deliberately left out: reward models, multi-turn loops and asynchronous trainers (give their keys with --override), and
+installing anything on the nodes of a cluster: each needs verl and its rollout engine.
+
+    python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
+    python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
+    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
+
+Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function failed, 128 + n stopped
+by signal n.
+"""
+
+import argparse
+import asyncio
+import concurrent.futures
+import contextlib
+import copy
+import csv
+import dataclasses
+import difflib
+import importlib.util
+import inspect
+import json
+import math
+import os
+import queue
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+VERL = "0.9.1"
+INSTALL = "try `pip install torch==2.13.0 && pip install -r requirements-verl.txt` in an environment of its own"
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def setting(default, help, choices=None):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+
+    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    """
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(metadata={"help": help, "choices": choices}, **value)
+
+
+@dataclass
+class Config:
+    """All settings and their defaults: those of ppo_train.py, then verl's; every field is a flag and a key of --config.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update")
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size")
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted")
+    max_new_tokens: int = setting(256, "longest completion")
+    temperature: float = setting(1.0, "sampling temperature; all log-probs are of the logits divided by it")
+    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
+    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
+    # algorithm: choices
+    algorithm: str = setting("ppo", "named set of the choices whose default is its own", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt")
+    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
+    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
+    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(None, "passes over each batch")
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size")
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts")
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; a bound of loss' own kind in some")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; a bound of loss' own kind in some")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages")
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others")
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w")
+    # critic, for advantage gae
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each")
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
+    # precision and memory
+    precision: str = setting("fp32", "compute precision; trained weights stay fp32", ["fp32", "bf16", "fp16"])
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once")
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs CUDA and bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep")
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
+    # machines
+    hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
+    nodes: int = setting(1, "machines")
+    gpus_per_node: int = setting(1, "GPUs on each")
+    gpu_memory: float = setting(80.0, "GiB of each GPU, for the memory arithmetic")
+    cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
+    parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
+    # engines
+    backend: str = setting("fsdp2", "who trains", ["fsdp2", "megatron"])
+    verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
+    rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
+    tensor_parallel: int = setting(1, "megatron: GPUs that share each layer")
+    pipeline_parallel: int = setting(1, "megatron: GPUs that share the stack of layers")
+    sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
+    offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
+    override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
+    ship: list[str] = setting([], "file that a reward file needs beside it, repeatable")
+    # what to do
+    print: bool = setting(False, "print the command and write the job folder")
+    check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
+    run: bool = setting(False, "train here, in a Ray of its own")
+    submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
+    slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
+
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+
+
+# What the algorithms without a critic share, and what each has of its own; figures are those of its paper, except
+# group_size (papers: 4 to 64) and the number of minibatches (papers: up to 16), which suit a batch of 128.
+GROUP_DEFAULTS = {
+    **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
+    **{"ppo_epochs": 1, "minibatches": 1, "kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3"},
+    **{"missing_eos_penalty": 0.0, "overlong_share": 0.0, "dynamic_sampling": False},
+    **{"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 0.0},
+}
+REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
+PRESETS = {
+    "ppo": {
+        **{"group_size": 1, "advantage": "gae", "ppo_epochs": 2, "kl_coef": 0.01, **REWARD_KL},
+        **{"missing_eos_penalty": 1.0, "dual_clip": 3.0},
+    },
+    "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
+    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
+    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
+    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
+    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
+    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
+    "remax": {
+        **{"group_size": 1, "advantage": "remax", "aggregation": "seq_mean_token_sum", "kl_coef": 0.01, **REWARD_KL},
+    },
+    "opo": {"advantage": "opo"},
+    "gpg": {"advantage": "gpg", "loss": "reinforce"},
+    "maxrl": {"advantage": "maxrl"},
+    "gdpo": {"advantage": "gdpo"},
+    "gspo": {
+        **{"loss": "gspo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+        **{"clip_eps_low": 3e-4, "clip_eps_high": 4e-4},
+    },
+    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
+    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+    "gmpo": {
+        **{"loss": "gmpo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+        **{"clip_eps_low": 0.4, "clip_eps_high": 0.4},
+    },
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "minibatches": 4},
+    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
+    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
+    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
+
+# The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
+ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true"}
+HARDWARE = {
+    "1x24GB": ON_GPU | {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"},
+    "1x80GB": ON_GPU
+    | {"gpu_memory": "80", "offload": "optimizer", "vllm_memory": "0.5", "micro_batch_tokens": "16384"},
+    "8x80GB": ON_GPU | {"gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+    "2x8x80GB": ON_GPU
+    | {"nodes": "2", "gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+}
+
+POSITIVE = (
+    *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
+    *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
+    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high"),
+)
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=choices,
+            default=hidden,
+            metavar=None if choices else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def check_config(config: Config, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    need(
+        config.top_p == 1.0 and config.top_k == 0,
+        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
+        "policy whose log-probs the ratio compares; try a lower --temperature",
+    )
+    for name, value in vars(config).items():
+        if isinstance(value, int | float):
+            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
+            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
+    check_algorithm(config)
+    part = math.lcm(config.minibatches * world, config.group_size)
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, group_size {config.group_size}, minibatches {config.minibatches}, "
+        f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
+        f"try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+
+
+def check_algorithm(config: Config) -> None:
+    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
+    c, grouped = config, config.advantage in GROUPED
+    need(
+        c.group_size > 1 or not grouped,
+        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
+        "mean is the baseline; try --group_size 8",
+    )
+    need(grouped or not c.dynamic_sampling, f"got --dynamic_sampling with {c.advantage}; expected a group estimator")
+    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    in_reward = c.kl_in == "reward"
+    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
+    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
+    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
+    fixed = c.aggregation == "fixed_length"
+    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
+    if c.advantage != "gae":
+        idle = [n for n in ("critic_model", "critic_warmup_steps", "whiten_rewards") if getattr(c, n)]
+        idle += ["critic shared"] * (c.critic == "shared")
+        need(not idle, f"got {', '.join(idle)} with advantage {c.advantage}, which has no critic; try --algorithm ppo")
+    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
+        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
+
+
+def hardware_flags(argv: list[str]) -> list[str]:
+    """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--hardware", default="")
+    first.add_argument("--config", default="")
+    known, _ = first.parse_known_args(argv)
+    if known.config and not known.hardware:
+        names = [f.name for f in dataclasses.fields(Config)]
+        flags = yaml_flags(known.config, names)
+        found = [flag.partition("=")[2] for flag in flags if flag.startswith("--hardware=")]
+        given = {flag.partition("=")[0] for flag in flags}  # of the file: its other lines win over its hardware
+        return [f"--{k}={v}" for h in found for k, v in HARDWARE.get(h, {}).items() if f"--{k}" not in given]
+    return [f"--{key}={value}" for key, value in HARDWARE.get(known.hardware, {}).items()]
+
+
+# ------------------------------------------------------------------------------------------------ ours -> verl
+
+ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
+    **{"gae": "gae", "grpo": "grpo", "mean": "grpo", "rloo": "rloo", "opo": "opo", "gpg": "gpg_ours"},
+    **{
+        "gpg_verl": "gpg",
+        "maxrl": "maxrl_ours",
+        "gdpo": "gdpo",
+        "remax": "remax",
+        "reinforce_pp": "reinforce_plus_plus",
+    },
+    **{"reinforce_pp_baseline": "reinforce_plus_plus_baseline"},
+}
+LOSSES = {
+    **{"clip": "vanilla", "reinforce": "gpg", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo", "gmpo": "geo_mean"},
+    **{"dppo_tv": "dppo_tv", "dppo_kl": "dppo_kl", "clip_cov": "clip_cov", "kl_cov": "kl_cov"},
+}
+AGGREGATIONS = {
+    **{"token_mean": "token-mean", "seq_mean_token_mean": "seq-mean-token-mean"},
+    **{"seq_mean_token_sum": "seq-mean-token-sum", "seq_mean_token_sum_norm": "seq-mean-token-sum-norm"},
+    "fixed_length": "seq-mean-token-sum-norm",
+}
+OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
+OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
+
+ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
+SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
+OPTIM, MEGATRON, FSDP = f"{ACTOR}.optim", f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
+
+# Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
+# `actor_rollout_ref.`
+TABLE_TEXT = """
+model: @model.path critic.model.{path,tokenizer_path}
+data: data.train_files @model.custom_chat_template
+eval_data: data.{val_files,val_max_samples} trainer.val_before_train
+prompt_column: data.prompt_key
+reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
+    reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
+    trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
+output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir trainer.rollout_data_dir
+seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
+    @actor.fsdp_config.seed @actor.megatron.seed
+steps: trainer.{total_training_steps,total_epochs}
+batch_size: data.train_batch_size @actor.ppo_mini_batch_size
+    trainer.v1.sampler.sampler_kwargs.train_batch_size
+max_prompt_tokens: data.{max_prompt_length,filter_overlong_prompts}
+max_new_tokens: data.max_response_length @actor.loss_scale_factor
+temperature: @rollout.temperature
+top_p: @rollout.top_p
+top_k: @rollout.top_k
+vllm_memory: @rollout.gpu_memory_utilization
+algorithm:
+group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
+    trainer.v1.sampler.sampler_kwargs.train_batch_size
+advantage: algorithm.{adv_estimator,norm_adv_by_std_in_grpo} trainer.use_v1 critic.enable
+    algorithm.{gdpo_reward_keys,gdpo_reward_weights}
+loss: @actor.policy_loss.loss_mode
+aggregation: @actor.{loss_agg_mode,loss_scale_factor} critic.loss_agg_mode
+norm_length: @actor.loss_scale_factor
+ppo_epochs: @actor.{ppo_epochs,shuffle}
+minibatches: @actor.ppo_mini_batch_size
+kl_coef: algorithm.use_kl_in_reward algorithm.kl_ctrl.kl_coef @actor.{use_kl_loss,kl_loss_coef}
+kl_in: algorithm.use_kl_in_reward @actor.use_kl_loss
+kl_estimator: algorithm.kl_penalty @actor.kl_loss_type
+missing_eos_penalty: reward.reward_kwargs.missing_eos_penalty
+overlong_share: reward.reward_kwargs.overlong_share
+dynamic_sampling: algorithm.filter_groups.{enable,metric} trainer.v1.sampler.sampler_kwargs.filter_groups_metric
+max_refills: trainer.v1.sampler.sampler_kwargs.max_refills
+gamma: algorithm.gamma
+gae_lambda: algorithm.lam
+clip_eps_low: @actor.clip_ratio_low
+clip_eps_high: @actor.clip_ratio_high
+dual_clip: @actor.clip_ratio_c
+sapo_tau_pos: @actor.tau_pos
+sapo_tau_neg: @actor.tau_neg
+cov_frac: @actor.policy_loss.{clip_cov_ratio,kl_cov_ratio}
+cov_low: @actor.policy_loss.clip_cov_lb
+cov_high: @actor.policy_loss.clip_cov_ub
+kl_cov_coef: @actor.policy_loss.ppo_kl_coef
+entropy_coef: @actor.entropy_coeff
+mismatch: algorithm.rollout_correction.{rollout_is,rollout_is_threshold}
+mismatch_low: algorithm.rollout_correction.rollout_is_threshold
+mismatch_high: algorithm.rollout_correction.rollout_is_threshold
+critic_model: critic.model.path
+critic_warmup_steps: trainer.critic_warmup
+value_clip: critic.cliprange_value
+vf_coef: critic.optim.clip_grad
+lr: @actor.optim.lr
+critic_lr: critic.optim.lr
+lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
+    @actor.optim.lr_decay_style critic.optim.lr_decay_style
+warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
+weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
+max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
+precision: @actor.fsdp_config.dtype @ref.fsdp_config.{dtype,model_dtype}
+    critic.fsdp.dtype @actor.megatron.dtype @ref.megatron.dtype
+    critic.megatron.dtype @rollout.dtype
+micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
+    critic.ppo_max_token_len_per_gpu @rollout.log_prob_max_token_len_per_gpu
+    @ref.log_prob_max_token_len_per_gpu
+gradient_checkpointing: @model.enable_gradient_checkpointing
+    critic.model.enable_gradient_checkpointing
+    @actor.megatron.override_transformer_config.{recompute_granularity,recompute_method,recompute_num_layers}
+lora_rank: @model.{lora_rank,target_modules} critic.model.{lora_rank,target_modules}
+    @rollout.load_format @model.lora.rank critic.model.lora.rank
+lora_alpha: @model.lora_alpha critic.model.lora_alpha @model.lora.alpha
+    critic.model.lora.alpha
+report_to: trainer.logger
+eval_every: trainer.{test_freq,val_before_train}
+save_every: trainer.save_freq @actor.checkpoint.save_contents
+keep_checkpoints: trainer.{max_actor_ckpt_to_keep,max_critic_ckpt_to_keep}
+resume: trainer.resume_mode
+hardware:
+nodes: trainer.nnodes
+gpus_per_node: trainer.n_gpus_per_node
+cpus: ray_kwargs.ray_init.num_cpus transfer_queue.backend.SimpleStorage.num_data_storage_units
+backend: model_engine @actor.strategy critic.strategy
+    @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
+verl_rollout: @rollout.name
+rollout_tensor_parallel: @rollout.tensor_model_parallel_size
+tensor_parallel: @actor.megatron.tensor_model_parallel_size
+    critic.megatron.tensor_model_parallel_size
+pipeline_parallel: @actor.megatron.pipeline_model_parallel_size
+    critic.megatron.pipeline_model_parallel_size
+sequence_parallel: @actor.fsdp_config.ulysses_sequence_parallel_size
+    @ref.fsdp_config.ulysses_sequence_parallel_size critic.fsdp.ulysses_sequence_parallel_size
+    @actor.megatron.context_parallel_size critic.megatron.context_parallel_size
+offload: @actor.fsdp_config.{param_offload,optimizer_offload}
+    critic.fsdp.{param_offload,optimizer_offload} @actor.megatron.{param_offload,optimizer_offload}
+    critic.megatron.{param_offload,optimizer_offload}
+"""
+
+
+def read_table(text: str) -> dict[str, list[str]]:
+    """Setting -> keys of verl, from lines `setting: key key`; an indented line goes on."""
+    table: dict[str, list[str]] = {}
+    for setting, words in re.findall(r"^(\w+):((?:.|\n )*)", text, re.MULTILINE):
+        table[setting] = []
+        for word in words.replace("@", "actor_rollout_ref.").split():
+            head, brace, tail = word.partition("{")
+            table[setting] += [head + name for name in tail.rstrip("}").split(",")] if brace else [word]
+    return table
+
+
+TABLE = read_table(TABLE_TEXT)
+
+# Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
+FIXED = {
+    "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
+    "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
+    "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
+    "advantage_eps": ([1e-6], "verl adds 1e-6"),
+    "whiten_rewards": ([False], "verl does not whiten rewards"),
+    "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
+    "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
+    "critic": (["separate"], "verl's critic has its own backbone"),
+    "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
+    "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
+    "device": (["auto", "cuda"], "verl finds the devices by itself"),
+}
+
+# Settings that change no result, or have a counterpart in verl that is always on; verl_train.py says so and goes on.
+NOTES = {
+    "kl_horizon": "without kl_target nothing adapts",
+    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "rollout_batch_size": "the rollout engine forms its own batches",
+    "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
+    "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "sample_every": "above 0, verl writes every step's completions to samples/",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+    "dry_run": "that is --check here",
+    **{"gpu_memory": "for the memory arithmetic", "parameters": "for the memory arithmetic and lr 0"},
+    **{"override": "passed on", "ship": "copied into the job folder"},
+    **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
+}
+
+# Overrides that verl 0.9.1 composes without a word and does not act upon, or that take a guard away: (why, what to do).
+TRAPS = {
+    f"{ACTOR}.clip_ratio": (
+        "is read only where clip_ratio_low and clip_ratio_high are null",
+        "--clip_eps_low, --clip_eps_high",
+    ),
+    f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
+    "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
+    f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
+    f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
+    "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
+    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
+    "sandbox_fusion": ("is read by the old trainer only", "--override reward.sandbox_fusion.…"),
+    "algorithm.filter_groups.max_num_gen_batches": ("is ignored by the trainer", "--max_refills"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
+    f"{CORRECTION}.loss_type": ("is read by the old trainer only", "--loss"),
+    "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
+    "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
+    SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
+    KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
+    "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
+    "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),
+    "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
+    "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
+    "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
+    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
+}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One Hydra override and the setting that it comes from."""
+
+    key: str
+    value: object
+    source: str
+
+    def text(self) -> str:
+        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
+        if self.source == "override":
+            return f"{self.key}={self.value}"
+        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
+
+
+# keys that verl reads and its configuration files leave out
+ADDED = {
+    *("reward.reward_kwargs.missing_eos_penalty", "reward.reward_kwargs.overlong_share"),
+    *("algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"),
+    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
+}
+
+
+def hydra_value(value) -> str:
+    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "True", False: "False"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
+    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value) and value.lower() not in ("null", "true", "false", "nan", "inf"):
+        return value
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
+    return "'" + escaped.replace("'", "\\'") + "'"
+
+
+def check_expressible(config: Config) -> None:
+    """Raise UserError for settings that verl cannot express."""
+    check_config(config)
+    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
+    for name, (allowed, why) in FIXED.items():
+        value = getattr(config, name)
+        acts = config.advantage in relevant.get(name, {config.advantage})
+        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+    c = config
+    need(
+        c.kl_estimator != "k3_ratio" or not c.kl_coef,
+        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
+    )
+    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
+    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
+    need(
+        c.lr_schedule != "linear" or c.backend == "megatron",
+        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
+    )
+    halves = c.precision != "fp32" or c.backend == "fsdp2"
+    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
+    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
+    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
+    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
+    old = c.advantage in OLD_TRAINER
+    need(
+        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
+    )
+    prompts = c.batch_size // c.group_size
+    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
+    need(
+        prompts % c.minibatches == 0,
+        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
+        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
+    )
+    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
+    need(
+        len(chosen) == 1,
+        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
+    )
+
+
+@dataclass
+class Layout:
+    """What the overrides need beside the settings: where things lie, and what was found out about them."""
+
+    folder: str  # of train.parquet and verl_reward.py; "" where a job's working directory is that folder
+    output: str  # checkpoints, samples and logs; absolute
+    template: str | None  # chat template for data or models without one
+    held_out: bool
+    reward_weights: dict[str, float]
+    parameters: float | None
+    hydra: str  # where Hydra may write
+    columns: list[str]  # what reward functions get, beside prompts and completions
+    cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
+
+    def file(self, name: str) -> str:
+        """Path of a file of the job folder."""
+        return str(Path(self.folder) / name)
+
+
+def make_overrides(config: Config, job: Layout) -> list[Override]:
+    """Every override of the run, the user's own last; each key once."""
+    parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
+    parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
+    found: dict[str, Override] = {}
+    for part in parts:
+        for source, settings in part(config, job).items():
+            for key, value in settings.items():
+                found[key] = Override(key, value, source)
+    for text in config.override:
+        sign, key, value = split_override(text)
+        found.pop(key, None)
+        found[key] = Override(sign + key, value, "override")
+    return list(found.values())
+
+
+def split_override(text: str) -> tuple[str, str, str]:
+    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
+    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
+    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
+    sign, key, value = match.groups()
+    for trap, (why, instead) in TRAPS.items():
+        need(
+            key != trap and not key.startswith(f"{trap}."),
+            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
+        )
+    return sign or "", key, value
+
+
+def data_overrides(config: Config, job: Layout) -> dict:
+    """Files, prompts and their lengths."""
+    template = {} if job.template is None else {f"{MODEL}.custom_chat_template": job.template}
+    return {
+        "data": {"data.train_files": job.file("train.parquet"), **template},
+        "eval_data": {
+            "data.val_files": job.file("val.parquet"),
+            **({} if job.held_out else {"data.val_max_samples": 1}),
+        },
+        "prompt_column": {"data.prompt_key": "prompt"},
+        "seed": {
+            "data.seed": config.seed,
+            f"{ACTOR}.data_loader_seed": config.seed,
+            "critic.data_loader_seed": config.seed,
+            f"{ROLLOUT}.seed": config.seed,
+            f"{MEGATRON if config.backend == 'megatron' else FSDP}.seed": config.seed,
+        },
+        "batch_size": {
+            "data.train_batch_size": config.batch_size // config.group_size,
+            f"{ACTOR}.ppo_mini_batch_size": config.batch_size // config.group_size // config.minibatches,
+        },
+        "max_prompt_tokens": {"data.max_prompt_length": config.max_prompt_tokens, "data.filter_overlong_prompts": True},
+        "max_new_tokens": {"data.max_response_length": config.max_new_tokens},
+    }
+
+
+def rollout_overrides(config: Config, job: Layout) -> dict:
+    """Who samples, and how."""
+    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision]
+    lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
+    return {
+        "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
+        "group_size": {f"{ROLLOUT}.n": config.group_size},
+        "temperature": {f"{ROLLOUT}.temperature": config.temperature},
+        "top_p": {f"{ROLLOUT}.top_p": config.top_p},
+        "top_k": {f"{ROLLOUT}.top_k": config.top_k or -1},
+        "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
+        "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
+        "precision": {f"{ROLLOUT}.dtype": dtype},
+        "lora_rank": lora,
+    }
+
+
+def algorithm_overrides(config: Config, job: Layout) -> dict:
+    """Advantages, KL, groups, and the correction for a sampler that is not the trainer's policy."""
+    c, kl = config, config.kl_coef > 0
+    in_reward, in_loss = kl and c.kl_in == "reward", kl and c.kl_in == "loss"
+    advantage = {"algorithm.adv_estimator": ADVANTAGES[c.advantage], "critic.enable": c.advantage == "gae"}
+    if c.advantage in ("grpo", "mean", "gdpo"):
+        advantage["algorithm.norm_adv_by_std_in_grpo"] = c.advantage != "mean"
+    if c.advantage in OLD_TRAINER:
+        advantage["trainer.use_v1"] = False
+    if c.advantage == "gdpo":
+        advantage["algorithm.gdpo_reward_keys"] = list(job.reward_weights)
+        advantage["algorithm.gdpo_reward_weights"] = list(job.reward_weights.values())
+    band = f"{c.mismatch_low}_{c.mismatch_high}"
+    how = {"auto": "tis"}.get(
+        c.mismatch, c.mismatch
+    )  # the sampler is vLLM or SGLang, in another precision than the trainer
+    correction = {
+        "none": {"mismatch": {f"{CORRECTION}.rollout_is": None}},
+        "tis": {
+            "mismatch": {f"{CORRECTION}.rollout_is": "token"},
+            "mismatch_high": {f"{CORRECTION}.rollout_is_threshold": c.mismatch_high},
+        },
+        "icepop": {"mismatch": {f"{CORRECTION}.rollout_is": "token", f"{CORRECTION}.rollout_is_threshold": band}},
+        "seq_mask": {"mismatch": {f"{CORRECTION}.rollout_is": "sequence", f"{CORRECTION}.rollout_is_threshold": band}},
+    }[how]
+    return {
+        "advantage": advantage,
+        "gamma": {"algorithm.gamma": c.gamma},
+        "gae_lambda": {"algorithm.lam": c.gae_lambda},
+        "kl_coef": {
+            "algorithm.use_kl_in_reward": in_reward,
+            **({"algorithm.kl_ctrl.kl_coef": c.kl_coef} if in_reward else {}),
+            f"{ACTOR}.use_kl_loss": in_loss,
+            **({f"{ACTOR}.kl_loss_coef": c.kl_coef} if in_loss else {}),
+        },
+        "kl_estimator": {
+            **({"algorithm.kl_penalty": c.kl_estimator} if in_reward else {}),
+            **({f"{ACTOR}.kl_loss_type": c.kl_estimator} if in_loss else {}),
+        },
+        **correction,
+    }
+
+
+def loss_overrides(config: Config, job: Layout) -> dict:
+    """The policy loss, its bounds, its aggregation, and the passes over a batch."""
+    c = config
+    length = {"seq_mean_token_sum_norm": c.max_new_tokens, "fixed_length": c.norm_length}.get(c.aggregation)
+    source = "norm_length" if c.aggregation == "fixed_length" else "max_new_tokens"
+    cov = {"clip_cov": "clip_cov_ratio", "kl_cov": "kl_cov_ratio"}.get(c.loss)
+    return {
+        "loss": {f"{POLICY_LOSS}.loss_mode": LOSSES[c.loss]},
+        "aggregation": {f"{ACTOR}.loss_agg_mode": AGGREGATIONS[c.aggregation], "critic.loss_agg_mode": "token-mean"},
+        source: {f"{ACTOR}.loss_scale_factor": length}
+        if length
+        else {},  # left out, verl takes a micro-batch's longest
+        "ppo_epochs": {f"{ACTOR}.ppo_epochs": c.ppo_epochs, f"{ACTOR}.shuffle": True},
+        "clip_eps_low": {f"{ACTOR}.clip_ratio_low": c.clip_eps_low},
+        "clip_eps_high": {f"{ACTOR}.clip_ratio_high": c.clip_eps_high},
+        "dual_clip": {f"{ACTOR}.clip_ratio_c": c.dual_clip or OFF},
+        "sapo_tau_pos": {f"{ACTOR}.tau_pos": c.sapo_tau_pos} if c.loss == "sapo" else {},
+        "sapo_tau_neg": {f"{ACTOR}.tau_neg": c.sapo_tau_neg} if c.loss == "sapo" else {},
+        "cov_frac": {f"{POLICY_LOSS}.{cov}": c.cov_frac} if cov else {},
+        "cov_low": {f"{POLICY_LOSS}.clip_cov_lb": c.cov_low} if c.loss == "clip_cov" else {},
+        "cov_high": {f"{POLICY_LOSS}.clip_cov_ub": c.cov_high} if c.loss == "clip_cov" else {},
+        "kl_cov_coef": {f"{POLICY_LOSS}.ppo_kl_coef": c.kl_cov_coef} if c.loss == "kl_cov" else {},
+        "entropy_coef": {f"{ACTOR}.entropy_coeff": c.entropy_coef},
+    }
+
+
+def reward_overrides(config: Config, job: Layout) -> dict:
+    """The reward, what is taken from it, and the guard that ends a run when it fails."""
+    reward = {
+        "reward.custom_reward_function.path": job.file("verl_reward.py"),
+        "reward.custom_reward_function.name": "compute_score",
+        "reward.reward_manager.source": "importlib",
+        "reward.reward_manager.name": "TokenRewardManager",
+        "reward.reward_manager.module.path": job.file("verl_hooks.py"),
+    }
+    refill = {}
+    if config.advantage not in OLD_TRAINER:
+        reward[f"{SAMPLER}.path"], reward[f"{SAMPLER}.name"] = job.file("verl_hooks.py"), "StrictReplayBuffer"
+        reward[f"{KWARGS}.error_file"] = str(Path(job.output) / REWARD_ERROR)
+    if config.dynamic_sampling:
+        refill = {
+            "dynamic_sampling": {
+                "algorithm.filter_groups.enable": True,
+                "algorithm.filter_groups.metric": "score",  # before length penalties, as ours
+                f"{KWARGS}.filter_groups_metric": "score",
+            },
+            "batch_size": {f"{KWARGS}.train_batch_size": config.batch_size // config.group_size},
+            "max_refills": {f"{KWARGS}.max_refills": config.max_refills},
+        }
+    return {
+        "reward": reward,
+        "missing_eos_penalty": {"reward.reward_kwargs.missing_eos_penalty": config.missing_eos_penalty},
+        "overlong_share": {"reward.reward_kwargs.overlong_share": config.overlong_share},
+        **refill,
+    }
+
+
+def critic_overrides(config: Config, job: Layout) -> dict:
+    """The critic, where there is one."""
+    if config.advantage != "gae":
+        return {}
+    c = config
+    return {
+        "critic_model": {"critic.model.path": model_path(c.critic_model or c.model)},
+        "model": {"critic.model.tokenizer_path": model_path(c.model)},
+        # verl's actor trains from the step of this number on, and its first step is 1
+        "critic_warmup_steps": {"trainer.critic_warmup": c.critic_warmup_steps + 1 if c.critic_warmup_steps else 0},
+        "value_clip": {"critic.cliprange_value": c.value_clip or OFF},
+        # Adam does not see the scale of a loss of its own, gradient clipping does
+        "vf_coef": {"critic.optim.clip_grad": c.max_grad_norm / c.vf_coef},
+        "gradient_checkpointing": {"critic.model.enable_gradient_checkpointing": c.gradient_checkpointing},
+        "micro_batch_tokens": {"critic.ppo_max_token_len_per_gpu": c.micro_batch_tokens},
+        **lora_overrides(config, "critic.model"),
+    }
+
+
+def lora_overrides(config: Config, model: str) -> dict:
+    """Adapters on all linear layers."""
+    rank, alpha = config.lora_rank, config.lora_alpha or 2 * config.lora_rank
+    if not rank:
+        return {}
+    if config.backend == "megatron":  # its default targets are all linear layers of a block, by Megatron's names
+        return {"lora_rank": {f"{model}.lora.rank": rank}, "lora_alpha": {f"{model}.lora.alpha": int(alpha)}}
+    return {
+        "lora_rank": {f"{model}.lora_rank": rank, f"{model}.target_modules": "all-linear"},
+        "lora_alpha": {f"{model}.lora_alpha": int(alpha)},
+    }
+
+
+def optimizer_overrides(config: Config, job: Layout) -> dict:
+    """AdamW and the learning rates."""
+    lr, critic_lr = learning_rates(config, job.parameters or 1e9)
+    prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
+    shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"
+    # ours; verl's own is 1e-8
+    eps = {} if config.backend == "megatron" else {f"{p}.override_optimizer_config": {"eps": 1e-5} for p in prefixes}
+    return {
+        "lr": {f"{OPTIM}.lr": lr},
+        "critic_lr": {"critic.optim.lr": critic_lr} if config.advantage == "gae" else {},
+        "lr_schedule": {f"{p}.{shape}": config.lr_schedule for p in prefixes},
+        "warmup_steps": {f"{p}.lr_warmup_steps": config.warmup_steps for p in prefixes},
+        "weight_decay": {f"{p}.weight_decay": config.weight_decay for p in prefixes},
+        "max_grad_norm": {f"{OPTIM}.clip_grad": config.max_grad_norm},
+        "backend": eps,
+    }
+
+
+def engine_overrides(config: Config, job: Layout) -> dict:
+    """Who trains: sharding, precision, micro-batches, offload."""
+    megatron, critic = config.backend == "megatron", config.advantage == "gae"
+    actor, ref, value = (
+        (MEGATRON, f"{REF}.megatron", "critic.megatron") if megatron else (FSDP, f"{REF}.fsdp_config", "critic.fsdp")
+    )
+    trained = [actor, value] if critic else [actor]
+    long, short = {"fp32": ("float32", "fp32"), "bf16": ("bfloat16", "bf16"), "fp16": ("float16", "fp16")}[
+        config.precision
+    ]
+    shard = "context_parallel_size" if megatron else "ulysses_sequence_parallel_size"
+    sharded = trained if megatron else [*trained, ref]  # megatron's reference follows the actor
+    strategy = {"model_engine": "megatron"} if megatron else {f"{ACTOR}.strategy": "fsdp2", "critic.strategy": "fsdp2"}
+    precision = {f"{part}.dtype": long for part in [*trained, ref]}
+    if not megatron:
+        precision[f"{ref}.model_dtype"] = short  # frozen weights need no master copy
+    recompute = {f"{MODEL}.enable_gradient_checkpointing": config.gradient_checkpointing}
+    if megatron and config.gradient_checkpointing:
+        prefix = f"{MEGATRON}.override_transformer_config.recompute"
+        recompute = {f"{prefix}_granularity": "full", f"{prefix}_method": "uniform", f"{prefix}_num_layers": 1}
+    parallel = {}
+    if megatron:
+        parallel = {
+            "tensor_parallel": {f"{part}.tensor_model_parallel_size": config.tensor_parallel for part in trained},
+            "pipeline_parallel": {f"{part}.pipeline_model_parallel_size": config.pipeline_parallel for part in trained},
+        }
+    return {
+        "model": {f"{MODEL}.path": model_path(config.model)},
+        "backend": strategy,
+        "precision": precision,
+        "micro_batch_tokens": {
+            f"{ACTOR}.use_dynamic_bsz": True,
+            f"{ACTOR}.ppo_max_token_len_per_gpu": config.micro_batch_tokens,
+            f"{ROLLOUT}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
+            f"{REF}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
+        },
+        "gradient_checkpointing": recompute,
+        "sequence_parallel": {f"{part}.{shard}": config.sequence_parallel for part in sharded},
+        **parallel,
+        "offload": {
+            **{f"{part}.param_offload": config.offload == "all" for part in trained},
+            **{f"{part}.optimizer_offload": config.offload != "none" for part in trained},
+        },
+        **lora_overrides(config, MODEL),
+    }
+
+
+def trainer_overrides(config: Config, job: Layout) -> dict:
+    """Steps, evaluation, checkpoints, logs, machines."""
+    c, output = config, Path(job.output)
+    samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
+    contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
+    ray = {} if job.cpus is None else {"ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(c, 1))}
+    units = 8 if (job.cpus or c.cpus) >= cpus_needed(c, 8) else 1
+    return {
+        # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
+        "steps": {"trainer.total_training_steps": c.steps, "trainer.total_epochs": c.steps},
+        "eval_every": {
+            "trainer.test_freq": (c.eval_every or c.steps) if job.held_out else -1,
+            "trainer.val_before_train": job.held_out,
+        },
+        "save_every": {"trainer.save_freq": c.save_every or c.steps, f"{ACTOR}.checkpoint.save_contents": contents},
+        "keep_checkpoints": {
+            "trainer.max_actor_ckpt_to_keep": c.keep_checkpoints,
+            "trainer.max_critic_ckpt_to_keep": c.keep_checkpoints,
+        },
+        "resume": {"trainer.resume_mode": "auto" if c.resume else "disable"},
+        "report_to": {"trainer.logger": ["console", "file", *c.report_to]},
+        "output_dir": {
+            "trainer.default_local_dir": str(output / "checkpoints"),
+            "trainer.project_name": "verl_train",
+            "trainer.experiment_name": output.name,
+            "hydra.run.dir": job.hydra,
+            **samples,
+        },
+        "nodes": {"trainer.nnodes": c.nodes},
+        "gpus_per_node": {"trainer.n_gpus_per_node": c.gpus_per_node},
+        "cpus": {**ray, "transfer_queue.backend.SimpleStorage.num_data_storage_units": units},
+    }
+
+
+def cpus_needed(config: Config, storage_units: int) -> int:
+    """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
+
+    The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
+    """
+    return 2 + storage_units + 3 * config.gpus_per_node * config.nodes
+
+
+def model_path(model: str) -> str:
+    """A model as any folder's process finds it."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
+def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
+    """The policy's and the critic's learning rate, by model size where the setting is 0."""
+    tiny = parameters < 50e6
+    lr = config.lr or (2e-4 if tiny else 1e-5 if config.lora_rank else 1e-6)
+    return lr, config.critic_lr or (1e-3 if tiny else 1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        import datasets
+
+        name, _, split = source.partition("@")
+        name, _, subset = name.partition(":")
+        try:
+            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+        except Exception as error:
+            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as f:
+                csv.field_size_limit(2**31 - 1)
+                reader, rows = csv.DictReader(f, strict=True), []
+                for row in reader:
+                    fits = None not in row and None not in row.values()
+                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+                    rows.append(row)
+                return rows
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            return rows
+        if suffix in (".jsonl", ".ndjson"):
+            return read_json_lines(path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
+VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
+
+
+def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data") -> tuple[list[dict], list[str]]:
+    """Rows in verl's five columns, and the names of the columns that reward functions get.
+
+    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it.
+
+    The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
+    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout.
+
+    Raises:
+        UserError: a prompt or a column cannot be written.
+    """
+    if rows and VERL_COLUMNS <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
+        rows = [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
+    texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
+    found = []
+    for index, row in enumerate(rows):
+        where = f"row {index + 1}"
+        prompt = row.get(prompt_column)
+        need(
+            prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; try --prompt_column NAME",
+        )
+        check_prompt(prompt, where)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        odd = sorted({key for message in messages for key in message} - {"role", "content"})
+        need(
+            not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
+        )
+        found.append(parquet_row(row, index, (split, source), names, texts) | {"prompt": messages})
+        if isinstance(prompt, str):
+            found[-1]["extra_info"]["prompt_is_text"] = True
+    return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
+
+
+def is_plain(values: list) -> bool:
+    """Whether parquet holds a column as it is: text, booleans, 64-bit integers or numbers throughout, or nothing."""
+    kinds = {type(value) for value in values if value is not None}
+    return kinds in ({str}, {bool}, {float}) or (kinds == {int} and all(abs(v or 0) < 2**63 for v in values))
+
+
+def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str], texts: set[str]) -> dict:
+    """One row without its prompt; a column that only other rows have is null."""
+    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), "none")
+    truth, as_json = row.get(gold, ""), not isinstance(row.get(gold, ""), str)
+    extra = {"index": index, "split": origin[0], "ground_truth_field": f"{gold}:json" if as_json else gold}
+    coded = []
+    for name in names:
+        value = row.get(name)
+        if name == gold:
+            value = None
+        key = f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
+        if name in texts and value is not None:
+            coded.append(key)
+            value = json.dumps(value, ensure_ascii=False)
+        extra[key] = value
+    return {
+        "data_source": row.get("source") if isinstance(row.get("source"), str) and row["source"] else origin[1],
+        "ability": "code" if "tests" in row else "math" if "answer" in row else "chat",
+        "reward_model": {"style": "rule", "ground_truth": json.dumps(truth, ensure_ascii=False) if as_json else truth},
+        "extra_info": {**extra, "json_columns": coded},
+    }
+
+
+def row_columns(row: dict) -> dict:
+    """The columns of a row in verl's schema, as they were before; a foreign row's answer is its ground truth."""
+    extra, truth = row.get("extra_info") or {}, (row.get("reward_model") or {}).get("ground_truth")
+    coded = set(extra.get("json_columns") or ())
+    columns = {
+        name.removeprefix("column:"): json.loads(value) if name in coded and value is not None else value
+        for name, value in extra.items()
+        if name not in OWN_INFO
+    }
+    name, _, form = str(extra.get("ground_truth_field") or "").partition(":")
+    if name and name != "none":
+        columns[name] = json.loads(truth) if form == "json" else truth
+    elif not name:  # not written here or by data_loader.py
+        columns = {"source": row.get("data_source"), "answer": truth, "ground_truth": truth, **columns}
+    return columns
+
+
+def write_parquet_file(rows: list[dict], path: Path) -> None:
+    """Write rows in verl's schema; the file appears whole or not at all."""
+    import pyarrow
+    import pyarrow.parquet
+
+    text = pyarrow.string()
+    names = dict.fromkeys(name for row in rows for name in row["extra_info"])
+    columns = {name: [row["extra_info"][name] for row in rows] for name in names}
+    columns["json_columns"] = pyarrow.array(columns["json_columns"], pyarrow.list_(text))
+    empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
+    extra = pyarrow.StructArray.from_arrays(
+        [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
+    )
+    table = pyarrow.table(
+        {name: [row[name] for row in rows] for name in ("data_source", "prompt", "ability", "reward_model")}
+    ).append_column("extra_info", extra)
+    temporary = path.with_suffix(".tmp")
+    pyarrow.parquet.write_table(table, temporary)
+    os.replace(temporary, path)
+
+
+def chat_template(model: str, rows: list[dict]) -> str | None:
+    """The chat template that gives verl our token ids where the model has none, or where prompts are text."""
+    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
+    need(len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
+    if is_text == {True}:  # written as they are, after the start token that the tokenizer puts before plain text
+        start = ""
+        with contextlib.suppress(OSError, ValueError):
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(model)
+            start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
+        return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    folder = Path(model)
+    if not folder.is_dir() or (folder / "chat_template.jinja").exists():
+        return None
+    settings = folder / "tokenizer_config.json"
+    if settings.exists() and json.loads(settings.read_text(encoding="utf-8")).get("chat_template"):
+        return None
+    say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
+
+
+# ------------------------------------------------------------------------------------------------ reward
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+class Reward:
+    """The weighted sum of reward functions with TRL's signature `(prompts, completions, **columns) -> list`.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*.
+    """
+
+    def __init__(self, specs: list[str]):
+        self.functions, self.weights, self.silent = {}, {}, False
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = function, weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = reward_arguments([row], [""], [[]])
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    "expected that column too; try --reward FILE.py:function with a function for this data",
+                )
+
+    def call(self, name: str, arguments: dict):
+        """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
+        function = self.functions[name]
+        parameters = inspect.signature(function).parameters.values()
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+        return function(**arguments)
+
+    def run(self, arguments: dict) -> dict[str, list]:
+        """Raw results by function; async functions run concurrently, in a thread without an event loop."""
+        results = {name: self.call(name, arguments) for name in self.functions}
+        waiting = [name for name, result in results.items() if inspect.isawaitable(result)]
+
+        async def gather():
+            return await asyncio.gather(*(results[name] for name in waiting))
+
+        if waiting:
+            with ThreadPoolExecutor(1) as pool:
+                results.update(zip(waiting, pool.submit(asyncio.run, gather()).result(), strict=True))
+        return results
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        arguments = reward_arguments(rows, completions, completion_ids)
+        try:
+            results = self.run(arguments)
+        except Exception as error:
+            raise self.blame(rows, completions, completion_ids, error) from error
+        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
+        """Turn a function's result into floats and None, or raise RewardError."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != len(completions):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+        checked = []
+        for i, value in enumerate(values):
+            value = value.item() if hasattr(value, "item") else value
+            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
+                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+            checked.append(None if value is None else float(value))
+        return checked
+
+    def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """Find the function and the first row that raise by calling them one at a time."""
+        alone = copy.copy(self)
+        for name in self.functions:
+            alone.functions = {name: self.functions[name]}
+            for i, text in enumerate(completions):
+                try:
+                    alone.run(reward_arguments([rows[i]], [text], [completion_ids[i]]))
+                except Exception as failure:
+                    where = f"reward {name}, row {i}, completion {text[:200]!r}"
+                    return RewardError(f"{where}: raised {type(failure).__name__}: {failure}")
+        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row of it")
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+REWARD_ERROR = "reward_error.txt"
+
+
+class RewardBatcher:
+    """Scores completions that come one at a time, as verl sends them, in the batches that reward functions expect.
+
+    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
+    """
+
+    def __init__(self, specs: list[str], columns: list[str]):
+        self.reward, self.columns = Reward(specs), columns
+        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix="reward")
+
+    def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
+        """Queue one completion."""
+        future = concurrent.futures.Future()
+        self.waiting.put((row, text, ids, future))
+        self.thread.submit(self.drain)
+        return future
+
+    def drain(self) -> None:
+        """Score all that waits."""
+        batch = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                batch.append(self.waiting.get_nowait())
+        if not batch:
+            return
+        rows, texts, ids, futures = zip(*batch, strict=True)
+        try:
+            scores, parts = self.reward(list(rows), list(texts), list(ids))
+        except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
+            for future in futures:
+                future.set_exception(RuntimeError(f"REWARD FAILED: {error}"))
+            return
+        for i, future in enumerate(futures):
+            future.set_result(self.result(scores[i], {name: values[i] for name, values in parts.items()}))
+
+    def result(self, score: float, parts: dict[str, float | None]) -> dict[str, float]:
+        """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
+        first = next(iter(parts.values()), None)
+        named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
+        return {"score": score, "acc": float(first is not None and first >= 1), **named}
+
+    def row(self, data_source, ground_truth, extra_info) -> dict:
+        """A row as our rewards know it; its prompt comes from the reward manager."""
+        extra = dict(extra_info or {})
+        messages = [dict(message) for message in extra.pop("raw_prompt", [])]
+        row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
+        known, text = row_columns(row), bool(extra.get("prompt_is_text"))
+        prompt = "".join(m["content"] for m in messages) if text else messages
+        return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
+
+
+def make_compute_score(specs: list[str], columns: list[str], error_file: str = ""):
+    """verl's reward function for our rewards; verl_reward.py calls this."""
+    batcher = RewardBatcher(specs, columns)
+
+    async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
+        """The weighted sum as `score`, and every function's own value."""
+        row = batcher.row(data_source, ground_truth, extra_info)
+        ids = list((extra_info or {}).get("completion_ids") or [])
+        try:
+            return await asyncio.wrap_future(batcher.submit(row, solution_str, ids))
+        except Exception as error:
+            print(f"\n{error}\n", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # the folder may be another machine's
+                if error_file:
+                    Path(error_file).write_text(f"{error}\n", encoding="utf-8")
+            raise
+
+    return compute_score
+
+
+def overlong_penalty(length: int, limit: int, share: float) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
+    buffer = round(share * limit)
+    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def gpg_advantages(scores, groups, alone: float = 0.0, **_):
+    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
+    _, square, _ = group_stats(scores, groups)
+    alpha = len(scores) / (square > 0).sum().clamp(min=1)
+    return alpha * mean_advantages(scores, groups, alone)
+
+
+def maxrl_advantages(scores, groups, **_):
+    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
+    if (scores < 0).any():
+        raise RewardError("got a negative score; expected 0 or more with maxrl, which divides by a group's mean score")
+    mean, _, _ = group_stats(scores, groups)
+    return (scores - mean) / (mean + 1e-6)
+
+
+def token_reward_manager():
+    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
+    from transformers import GenerationConfig
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+
+    class TokenRewardManager(NaiveRewardManager):
+        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
+
+        def __init__(self, config, tokenizer, compute_score, **kwargs):
+            super().__init__(config, tokenizer, compute_score, **kwargs)
+            given, ends = config.reward.get("reward_kwargs") or {}, None
+            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
+            self.limit = config.data.max_response_length
+            with contextlib.suppress(OSError, ValueError):
+                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
+            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+
+        async def run_single(self, data) -> dict:
+            """Score one trajectory."""
+            item = data[-1]
+            width = item.batch["responses"].shape[-1]
+            length = int(item.batch["attention_mask"][-width:].sum())
+            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
+            item.non_tensor_batch["extra_info"] |= {"completion_ids": ids, "raw_prompt": prompt}
+            result = await super().run_single(data)
+            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
+            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
+            return result
+
+    return TokenRewardManager
+
+
+def strict_replay_buffer():
+    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    from collections import Counter
+
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    class StrictReplayBuffer(ReplayBuffer):
+        """verl's replay buffer; a failed rollout or reward ends the run, and DAPO's replacements are counted."""
+
+        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
+            own = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
+            self.refilled, self.dispatch = 0, refill_fn
+            filtering = {}
+            if own.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = own["train_batch_size"]
+            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
+
+        def refill(self, count: int) -> int:
+            """Ask for `count` new prompts."""
+            self.refilled += count
+            return self.dispatch(count)
+
+        def sample(self, global_steps, partition_id, batch_size):
+            """A batch of the step; the count of replacements starts anew."""
+            self.refilled = 0
+            return super().sample(global_steps, partition_id, batch_size)
+
+        def _dapo_filtered_keys(self, partition_id):
+            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
+                return set(), Counter()
+            return super()._dapo_filtered_keys(partition_id)
+
+        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
+            equal = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
+            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - equal, batch_size)
+            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & equal, batch_size - len(picked))
+            return [*picked, *more], *snapshots
+
+        def _sync_metadata_from_transfer_queue(self):
+            super()._sync_metadata_from_transfer_queue()
+            failed = sum(map(len, self.failure_keys.values()))
+            if failed:
+                why = (
+                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
+                )
+                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
+
+    return StrictReplayBuffer
+
+
+def register_estimators() -> None:
+    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+    def registered(name, advantages):
+        def estimate(token_level_rewards, response_mask, index, **_):
+            scores = token_level_rewards.sum(-1)
+            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
+            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
+            return result, result
+
+        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
+            register_adv_est(name)(estimate)
+
+    registered("gpg_ours", gpg_advantages)
+    registered("maxrl_ours", maxrl_advantages)
+
+
+# ------------------------------------------------------------------------------------------------ the job folder
+
+MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+NAME = "verl_train_job"
+if NAME not in sys.modules:
+    spec = importlib.util.spec_from_file_location(NAME, HERE / "verl_train.py")
+    sys.modules[NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[NAME])
+{code}
+'''
+
+
+def write_reward_module(folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = ""):
+    """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
+
+    A reward file is copied with the Python files beside it, and with `ship`, so that a cluster finds all of them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(__file__, folder / "verl_train.py")
+    folders, moved = {}, []
+    for spec in specs:
+        target, star, weight = spec.partition("*")
+        file, _, name = target.rpartition(":")
+        path = Path(file).resolve()
+        load_rewards(spec)  # its errors are best told here
+        if path.parent not in folders:
+            place = folders[path.parent] = folder / f"rewards_{len(folders)}"
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            for other in [*path.parent.glob("*.py"), *map(Path, ship)]:
+                need(
+                    other.is_file(), f"got --ship {str(other)!r}, which is no file; expected a file that a reward needs"
+                )
+                shutil.copyfile(other, place / other.name)
+        moved.append(f"{folders[path.parent].name}/{path.name}:{name}{star}{weight}")
+    code = f"SPECS, COLUMNS, ERROR_FILE = {moved!r}, {columns!r}, {error_file!r}\n"
+    code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
+    code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE)"
+    module = folder / "verl_reward.py"
+    module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
+    code = "sys.modules[NAME].register_estimators()\n"
+    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
+    code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
+    hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)
+    (folder / "verl_hooks.py").write_text(hooks, encoding="utf-8")
+    return module
+
+
+EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
+    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
+    check_expressible(config)
+    check_output(config)
+    output = Path(config.output_dir).resolve()
+    folder = folder or output / "job"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, columns = verl_rows(read_rows(config.data), config.prompt_column, "train", Path(config.data).stem)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    held_out, more = rows[:1], []
+    if source:
+        held_out, more = verl_rows(read_rows(source), config.prompt_column, "test", Path(source).stem)
+    prompts = config.batch_size // config.group_size
+    need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
+    template = chat_template(config.model, rows + held_out)
+    write_parquet_file(rows, folder / "train.parquet")
+    write_parquet_file(held_out, folder / "val.parquet")
+    specs = config.reward or EMBEDDED_SPECS
+    columns = list(dict.fromkeys([*columns, *more]))
+    error_file = output / REWARD_ERROR
+    if not config.check:
+        error_file.unlink(missing_ok=True)
+    ship = config.ship or [str(BUNDLE / "scripts" / f"{name}.py") for name in ("math_grader", "sandbox")] * (
+        not config.reward
+    )
+    write_reward_module(
+        folder, specs, columns, [file for file in ship if config.ship or Path(file).is_file()], str(error_file)
+    )
+    reward = Reward(specs)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
+    job = Layout(
+        folder="" if remote else str(folder),
+        output=str(output),
+        template=template,
+        held_out=bool(source),
+        reward_weights=reward.weights,
+        parameters=count_parameters(config),
+        hydra=str(output / "hydra"),
+        columns=columns,
+        cpus=None if remote else config.cpus or os.cpu_count() or 1,
+    )
+    need(
+        job.parameters or config.lr,
+        f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
+    )
+    overrides = make_overrides(config, job)
+    settings = json.dumps(
+        {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}, indent=1
+    )
+    (folder / "settings.json").write_text(settings, encoding="utf-8")
+    return job, overrides
+
+
+def check_output(config: Config) -> None:
+    """Refuse another run's folder, and a resume for another number of GPUs."""
+    folder = Path(config.output_dir)
+    found = sorted(folder.glob("checkpoints/global_step_*")) + [p for p in [folder / "metrics.jsonl"] if p.exists()]
+    need(
+        config.resume or config.check or not found,
+        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in found[:3])}); expected a new "
+        "folder; try --resume to go on, or another --output_dir",
+    )
+    size = config.nodes * config.gpus_per_node
+    sizes = {
+        int(m[1]) for p in folder.glob("checkpoints/*/actor/model_*") if (m := re.search(r"world_size_(\d+)", p.name))
+    }
+    need(
+        not config.resume or not sizes or size in sizes,
+        f"got --resume with {size} GPUs; expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are "
+        "one for each GPU",
+    )
+
+
+def environment(job: Layout) -> dict[str, str]:
+    """Environment variables of the run; each start has a metrics file of its own, as verl empties it."""
+    path = Path(job.output) / "metrics.jsonl"
+    number = 2
+    while path.exists():
+        path, number = path.with_name(f"metrics.{number}.jsonl"), number + 1
+    return {"VERL_FILE_LOGGER_PATH": str(path), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
+    """run.sh: the command, each override below the setting that it comes from."""
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Written by verl_train.py for verl {VERL}; from the settings to the overrides.",
+        "set -e",
+    ]
+    lines += [f"cd {shlex.quote(job.folder)}"] if job.folder else []
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(job).items()]
+    lines += ["overrides=("]
+    source = None
+    for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+        if override.source != source:
+            source = override.source
+            given = "" if source == "override" else f": {getattr(config, source)}"
+            lines.append(f"  # {source}{given}".replace("\n", " "))
+        lines.append(f"  {shlex.quote(override.text())}")
+    lines += [")", f'exec {python} -u -m verl.trainer.main_ppo "${{overrides[@]}}"', ""]
+    return "\n".join(lines)
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write an executable file."""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def say_notes(config: Config) -> None:
+    """Tell which of the user's settings mean nothing to verl, or something else."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every", "dry_run")
+    for name in told:
+        if getattr(config, name) != defaults[name]:
+            say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
+    if config.warmup_steps:
+        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
+    if config.loss in ("clip_cov", "kl_cov"):
+        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
+    if config.advantage == "gdpo":
+        say("note: advantage gdpo: verl counts a reward that does not apply as 0, ours leaves it out")
+    if config.advantage in OLD_TRAINER:
+        say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")
+
+
+# ------------------------------------------------------------------------------------------------ memory
+
+
+def count_parameters(config: Config) -> float | None:
+    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
+    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
+    if config.parameters:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
+        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
+        return float(match[1]) * units[match[2]]
+    total = 0
+    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
+        header = safetensors_header(path)
+        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
+    return total or (float(found[1]) * units[found[2]] if found else None)
+
+
+def model_shape(config: Config) -> dict:
+    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
+    folder = Path(config.model)
+    if not folder.is_dir():
+        with contextlib.suppress(ImportError, ValueError):
+            from huggingface_hub import try_to_load_from_cache
+
+            found = try_to_load_from_cache(config.model, "config.json")
+            folder = Path(found).parent if isinstance(found, str) else folder
+    with contextlib.suppress(OSError, ValueError):
+        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return shape | (shape.get("text_config") or {})
+    return {}
+
+
+def memory_plan(config: Config, parameters: float | None) -> list[dict]:
+    """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
+    if not parameters:
+        return []
+    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
+    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
+    width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
+    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
+    lines = []
+
+    def line(name: str, formula: str, amount: float, kind: str) -> None:
+        lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
+
+    trained = 0.0 if c.lora_rank else 1.0
+    waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
+    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
+    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
+        n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
+        line(
+            f"{part} ({what})",
+            f"{n} x {count} x {size:g} bytes / {shards} shards",
+            n * parameters * size / shards,
+            kind,
+        )
+    if c.kl_coef and not c.lora_rank:
+        line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
+    if shape:
+        tokens, layers, hidden = (
+            c.micro_batch_tokens / c.sequence_parallel,
+            shape["num_hidden_layers"],
+            shape["hidden_size"],
+        )
+        per_layer = 2 if c.gradient_checkpointing else 34  # bytes per token and hidden unit (Korthikanti 2022, eq. 1)
+        text = f"{tokens:g} tokens x {layers} layers x {hidden} x {per_layer} bytes"
+        text += f" + one layer x {34} bytes" * c.gradient_checkpointing
+        inner = tokens * hidden * (layers * per_layer + 34 * c.gradient_checkpointing)
+        line("activations", text, inner / (c.tensor_parallel if c.backend == "megatron" else 1), "train")
+        text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
+        line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
+    else:
+        line("activations, logits, KV cache", "not counted: the model's config.json is not here", 0, "train")
+    rollout = c.vllm_memory * c.gpu_memory * 2**30
+    line("rollout engine", f"vllm_memory {c.vllm_memory:g} x {c.gpu_memory:g} GiB", rollout, "sample")
+    inside = parameters * width / c.rollout_tensor_parallel
+    line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
+    if shape:
+        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
+        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
+        each = shape["num_hidden_layers"] * heads * size * 2 * width
+        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
+        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
+        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
+        line("its KV cache for one completion, inside that", text, at_once, "inside")
+    return lines
+
+
+def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
+    """Sums of the plan, and what does not fit."""
+    if not plan:
+        return {}, []
+    sums = {
+        "training": sum(line["GiB"] for line in plan if line["kind"].startswith("train")),
+        # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
+        "sampling": sum(line["GiB"] for line in plan if line["kind"] in ("sample", "train, kept")),
+        "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
+    }
+    sums = {name: round(value, 2) for name, value in sums.items()}
+    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
+    if sums["training"] > room:
+        found.append(
+            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
+            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
+        )
+    if sums["sampling"] > room:
+        found.append(
+            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
+            "--vllm_memory, or --offload optimizer"
+        )
+    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
+        found.append(
+            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
+            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
+        )
+    return sums, found
+
+
+def batch_findings(config: Config, shape: dict) -> list[str]:
+    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
+    c, gpus = config, config.nodes * config.gpus_per_node
+    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
+    checks = [
+        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
+        (
+            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
+            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
+        ),
+        (
+            c.micro_batch_tokens >= c.max_prompt_tokens + c.max_new_tokens,
+            f"micro_batch_tokens {c.micro_batch_tokens}; expected {c.max_prompt_tokens + c.max_new_tokens}, a sequence",
+        ),
+    ]
+    replicas = max(1, gpus // split)
+    part = c.batch_size // c.minibatches
+    checks.append(
+        (
+            part % replicas == 0,
+            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
+            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
+        )
+    )
+    if c.loss == "gmpo":
+        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
+        checks.append(
+            (
+                c.micro_batch_tokens >= worst,
+                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
+                "verl's geo_mean adds up the means of its micro-batches",
+            )
+        )
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
+        if heads and name == "num_attention_heads":
+            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
+        if heads:
+            checks.append(
+                (
+                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
+                    f"{heads} {name} over {size} GPUs; expected a multiple",
+                )
+            )
+    return [f"batch: got {text}" for fine, text in checks if not fine]
+
+
+# ------------------------------------------------------------------------------------------------ check
+
+
+def need_verl() -> None:
+    """Raise UserError unless this Python has the verl that this file is written for."""
+    import importlib.metadata
+
+    try:
+        found = importlib.metadata.version("verl")
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(f"got a Python without verl ({sys.executable}); expected verl {VERL}; {INSTALL}") from None
+    need(
+        found == VERL, f"got verl {found} in {sys.executable}; expected {VERL}, whose keys are written here; {INSTALL}"
+    )
+    missing = [name for name in ("transfer_queue", "cachetools", "hydra", "ray") if not importlib.util.find_spec(name)]
+    need(not missing, f"got verl without {', '.join(missing)}; expected what its trainer imports; {INSTALL}")
+
+
+def compose_config(overrides: list[Override]):
+    """(verl's configuration, findings): every override that Hydra refuses is one."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    folder, findings, rest = str(Path(verl.__file__).parent / "trainer" / "config"), [], []
+    parser = OverridesParser.create()
+    for override in overrides:
+        try:
+            parser.parse_override(override.text())
+            rest.append(override)
+        except HydraException as error:
+            findings.append(refusal(override, error))
+    with initialize_config_dir(config_dir=folder, version_base=None):
+        while True:
+            try:
+                found = compose("ppo_trainer", overrides=[o.text() for o in rest])
+                return (None if findings else found), findings
+            except (HydraException, ValueError) as error:
+                why = error
+            # Hydra stops at the first that it does not know, and names it
+            named = [o for o in rest if o.key.lstrip("+~") in str(why)]
+            if not named:
+                return None, [*findings, f"override: verl's configuration does not compose: {why}"]
+            worst = max(named, key=lambda o: len(o.key))
+            findings.append(refusal(worst, why))
+            rest.remove(worst)
+
+
+def refusal(override: Override, error: Exception) -> str:
+    """The finding about an override that Hydra refuses."""
+    why = " ".join(str(error).split())[:200]
+    return f"override: got {override.text()} (from {override.source}), which verl refuses: {why}"
+
+
+def missing_engine(name: str) -> bool:
+    """Whether a rollout engine that verl ships is not installed here."""
+    return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
+
+
+def config_findings(composed) -> list[str]:
+    """What verl's own validation, and the CPUs of a local Ray, say."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    found = []
+    try:
+        validate_config(composed, need_reference_policy(composed), need_critic(composed))
+    except Exception as error:  # assertions, and ValueError and TypeError of dataclasses
+        if missing_engine(composed.actor_rollout_ref.rollout.name) and "vllm version None" in str(error):
+            say("note: LoRA's rank is not held against vLLM, which is not installed here")
+        else:
+            found.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
+    trainer, units = composed.trainer, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
+    needed = 2 + units + 3 * trainer.nnodes * trainer.n_gpus_per_node
+    given = composed.ray_kwargs.ray_init.num_cpus
+    if given is not None and given < needed:
+        found.append(
+            f"cpus: got ray_kwargs.ray_init.num_cpus {given}; expected {needed}: the run would wait for ever, without "
+            f"a word; try --override ray_kwargs.ray_init.num_cpus={needed}"
+        )
+    if composed.trainer.total_training_steps and composed.trainer.save_freq <= 0:
+        found.append("checkpoint: got trainer.save_freq below 1, so that nothing is saved; try --save_every 25")
+    return found
+
+
+def our_prompt_ids(tokenizer, messages: list[dict], is_text: bool) -> list[int]:
+    """Token ids that our own trainers give a prompt."""
+    return encode_prompt(tokenizer, messages[0]["content"] if is_text else messages)
+
+
+def encode_prompt(tokenizer, prompt) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def data_findings(composed, config: Config) -> tuple[dict, list[str], object, object]:
+    """(report, findings, data set, tokenizer): the training data through verl's own data set."""
+    from transformers import AutoTokenizer
+    from verl.trainer.ppo.utils import create_rl_dataset
+    from verl.utils.config import omega_conf_to_dataclass
+
+    model, found = omega_conf_to_dataclass(composed.actor_rollout_ref.model), []
+    files, data = composed.data.train_files, composed.data
+    rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
+    total, prompts = parquet_length(files), data.train_batch_size
+    report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // prompts}
+    if len(rows) < prompts:
+        found.append(
+            f"data: got {len(rows)} of {total} rows within max_prompt_tokens; expected the {prompts} of a step"
+        )
+        return report, found, rows, model.tokenizer
+    epochs = -(-composed.trainer.total_training_steps // report["steps in an epoch"])
+    if epochs > composed.trainer.total_epochs:
+        found.append(
+            f"steps: got {composed.trainer.total_epochs} epochs; expected {epochs}, or the run ends early, unsaved"
+        )
+    ours = AutoTokenizer.from_pretrained(config.model)
+    for i in range(0, len(rows), max(1, len(rows) // 8)):
+        row = rows[i]
+        is_text = bool(row["extra_info"].get("prompt_is_text"))
+        theirs = model.tokenizer.apply_chat_template(row["raw_prompt"], add_generation_prompt=True, tokenize=True)
+        theirs = theirs["input_ids"] if hasattr(theirs, "keys") else theirs
+        if list(theirs) != list(our_prompt_ids(ours, row["raw_prompt"], is_text)):
+            found.append(f"prompt: verl gives row {row['index']} other token ids than our trainers; try chat messages")
+            break
+    return report, found, rows, model.tokenizer
+
+
+def parquet_length(path: str) -> int:
+    """Rows of a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_metadata(path).num_rows
+
+
+def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[str]) -> tuple[list[dict], list[str]]:
+    """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
+    import numpy as np
+    import torch
+    from tensordict import TensorDict
+    from verl import DataProto
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    manager, mine = load_reward_manager(composed, tokenizer), RewardBatcher(specs, columns)
+    examples, found = [], []
+
+    def score(row: dict, text: str) -> tuple[dict, float]:
+        ids = [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+        batch = {"responses": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+        other = {k: v for k, v in row.items() if k != "dummy_tensor"}
+        arrays = {}
+        for name, value in other.items():
+            arrays[name] = np.empty(1, dtype=object)
+            arrays[name][0] = copy.deepcopy(value)
+        data = DataProto(batch=TensorDict(batch, batch_size=1), non_tensor_batch=arrays)
+        result = manager.loop.run_until_complete(manager.run_single(data))
+        extra = row["extra_info"] | {"raw_prompt": row["raw_prompt"]}
+        ours = mine.row(row["data_source"], row["reward_model"]["ground_truth"], extra)
+        scores, _ = mine.reward([ours], [tokenizer.decode(ids, skip_special_tokens=True)], [ids])
+        return result, scores[0] - overlong_penalty(
+            len(ids), composed.data.max_response_length, composed.reward.reward_kwargs.overlong_share
+        )
+
+    picked = {0, len(rows) // 2, len(rows) - 1}
+    for i in sorted(picked):
+        row = rows[i]
+        for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer"):
+            try:
+                result, expected = score(row, text)
+            except Exception as error:
+                found.append(f"reward: row {row['index']}, completion {text[:60]!r}: {type(error).__name__}: {error}")
+                continue
+            got = float(result["reward_score"])
+            examples.append({"row": row["index"], "completion": text[:60], "score": got})
+            if not math.isclose(got, expected, abs_tol=1e-6):
+                found.append(
+                    f"reward: row {row['index']}, completion {text[:60]!r}: verl gets {got}, our trainers {expected}"
+                )
+    return examples, found
+
+
+def run_check(config: Config) -> int:
+    """--check: compose, load and count everything; a JSON report on stdout, exit code 1 with findings."""
+    need_verl()
+    with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
+        return check_job(config, *prepare_job(config, folder=Path(folder)))
+
+
+def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
+    """Check a job whose folder is written."""
+    plan = memory_plan(config, job.parameters)
+    sums, findings = memory_findings(config, plan)
+    findings += batch_findings(config, model_shape(config))
+    report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
+    with contextlib.redirect_stdout(sys.stderr):  # verl prints
+        composed, refused = compose_config(overrides)
+        findings += refused
+        if composed is not None:
+            if missing_engine(composed.actor_rollout_ref.rollout.name):
+                say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
+            findings += config_findings(composed)
+            data, more, rows, tokenizer = data_findings(composed, config)
+            findings += more
+            specs = config.reward or EMBEDDED_SPECS
+            examples = []
+            if len(rows):
+                examples, more = reward_findings(composed, rows, tokenizer, specs, job.columns)
+                findings += more
+            report |= {"data": data, "reward": examples}
+    print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
+    for finding in findings:
+        say(f"finding: {finding}")
+    return int(bool(findings))
+
+
+# ------------------------------------------------------------------------------------------------ run
+
+
+def run_local(config: Config) -> int:
+    """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
+    need_verl()
+    names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
+    engine = (names or [config.verl_rollout])[-1]
+    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
+    job, overrides = prepare_job(config)
+    folder, output = Path(job.folder), Path(job.output)
+    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
+    log, stopped = output / "verl.log", []
+    child = subprocess.Popen(
+        [str(folder / "run.sh")],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+    def stop(signum, frame) -> None:
+        stopped.append(signum)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
+
+    earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with log.open("ab") as f, child:
+            for line in child.stdout:
+                f.write(line)
+                f.flush()
+                sys.stderr.buffer.write(line)
+                sys.stderr.flush()
+    finally:
+        for signum, handler in earlier.items():
+            signal.signal(signum, handler)
+    if stopped:
+        say(f"stopped by signal {stopped[0]}; go on from the newest checkpoint with --resume")
+        return 128 + stopped[0]
+    return finish(config, job, child.returncode)
+
+
+def finish(config: Config, job: Layout, code: int) -> int:
+    """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
+    output = Path(job.output)
+    last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
+    failed = output / REWARD_ERROR
+    if failed.is_file():
+        say(f"error: {failed.read_text(encoding='utf-8').strip()}")
+        return 3
+    if code:
+        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
+        return 1
+    if not last.is_dir():
+        say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
+        return 1
+    final = output / "final"
+    source = last / ("lora_adapter" if config.lora_rank else "huggingface")
+    if source.is_dir():
+        temporary = output / "final.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(source, temporary)
+        name_dtype(temporary)
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+    summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
+    print(json.dumps(summary, indent=1))
+    return 0
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if not weights or not config.is_file():
+        return
+    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
+    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    if dtype:
+        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
+
+
+def safetensors_header(path: Path) -> dict:
+    """Shapes and dtypes of a safetensors file, by name."""
+    with path.open("rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+
+
+# ------------------------------------------------------------------------------------------------ clusters
+
+
+def fetch(address: str, path: str, timeout: float) -> dict:
+    """JSON from a cluster's dashboard."""
+    with urllib.request.urlopen(address.rstrip("/") + path, timeout=timeout) as answer:
+        return json.loads(answer.read())
+
+
+def need_cluster(address: str) -> None:
+    """Raise UserError within seconds unless a Ray dashboard answers there."""
+    need(
+        re.fullmatch(r"https?://[^/\s]+/?", address),
+        f"got --submit {address!r}; expected the dashboard's address; try --submit http://HEAD:8265",
+    )
+    try:
+        found = fetch(address, "/api/version", 10)
+    except (OSError, ValueError) as error:
+        if getattr(error, "code", None) in (401, 403):  # it asks for a token, which Ray's own client sends
+            return
+        raise UserError(
+            f"got --submit {address}, where no Ray cluster answers ({error}); expected the address that "
+            "`ray start --head --dashboard-host=0.0.0.0` prints; try to open it in a browser"
+        ) from None
+    need("ray_version" in found, f"got --submit {address}, which answers {str(found)[:80]}; expected a Ray dashboard")
+
+
+def cluster_findings(config: Config, address: str) -> list[str]:
+    """What the cluster lacks for the run; nothing where its dashboard does not tell."""
+    usage: dict = {}
+    for _ in range(10):  # a dashboard that has just begun knows of no machine yet
+        try:
+            status = fetch(address, "/api/cluster_status", 10)["data"]["clusterStatus"]
+            usage = status["loadMetricsReport"]["usage"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        if "CPU" in usage:
+            break
+        time.sleep(1)
+    wanted = {"GPU": config.nodes * config.gpus_per_node, "CPU": cpus_needed(config, 1)}
+    totals = {name: usage.get(name, [0, 0])[1] for name in wanted}
+    return [
+        f"got a cluster with {totals[name]:g} {name}s; expected {count}, or Ray waits for ever"
+        for name, count in wanted.items()
+        if usage and totals[name] < count
+    ]
+
+
+def submit_job(config: Config) -> int:
+    """--submit: send the job folder to a Ray cluster, follow the log, and return as the job does."""
+    need_cluster(config.submit)
+    job, overrides = prepare_job(config, remote=True)
+    lacking = cluster_findings(config, config.submit)
+    need(not lacking, f"{'; '.join(lacking)}; try fewer --nodes or --gpus_per_node")
+    folder = Path(job.output) / "job"
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
+    try:
+        from ray.job_submission import JobStatus, JobSubmissionClient
+    except ImportError:
+        raise UserError(
+            f"got a Python without ray ({sys.executable}); expected the cluster's version; {INSTALL}"
+        ) from None
+    (folder / "run.sh").unlink(missing_ok=True)
+    client = JobSubmissionClient(config.submit)
+    runtime = {
+        "working_dir": str(folder),
+        "excludes": ["__pycache__", "*.sbatch", "*.log"],
+        "env_vars": environment(job) | {name: value for name, value in os.environ.items() if name.startswith("VERL_")},
+    }
+    words = ["python3", "-u", "-m", "verl.trainer.main_ppo", *(o.text() for o in overrides)]
+    name = client.submit_job(entrypoint=shlex.join(words), runtime_env=runtime)
+    say(f"submitted {name} to {config.submit}; to stop it: ray job stop --address {config.submit} {name}")
+    log = follow(client, name)
+    status = client.get_job_status(name)
+    if status != JobStatus.SUCCEEDED:
+        tail = "\n".join((log or client.get_job_logs(name)).splitlines()[-30:])
+        say(f"{tail}\nerror: job {name} is {status.value}: {client.get_job_info(name).message}")
+        return 3 if "REWARD FAILED" in tail else 1
+    print(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
+    return 0
+
+
+def follow(client, name: str) -> str:
+    """Print a job's log as it grows, until the job ends; returns all of it."""
+    seen, log = 0, ""
+    while True:
+        ended = client.get_job_status(name).is_terminal()
+        log = client.get_job_logs(name) or ""
+        sys.stderr.write(log[seen:])
+        sys.stderr.flush()
+        seen = max(seen, len(log))
+        if ended:
+            return log
+        time.sleep(2)
+
+
+SBATCH = """#!/usr/bin/env bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={gpus}
+#SBATCH --cpus-per-task={cpus}
+#SBATCH --exclusive
+#SBATCH --output={output}/slurm-%j.log
+# Written by verl_train.py: a Ray node on each machine, then the run on the first. All see {output}.
+set -euo pipefail
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${{hosts[0]}}
+address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | awk '{{print $1}}')
+port=${{RAY_PORT:-6379}}
+export RAY_ADDRESS="$address:$port"
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+
+srun --nodes=1 --ntasks=1 -w "$head" env -u RAY_ADDRESS ray start --head --node-ip-address="$address" --port="$port" \\
+    --num-cpus={cpus} --num-gpus={gpus} --block &
+sleep "${{RAY_WAIT:-10}}"
+if (( SLURM_JOB_NUM_NODES > 1 )); then
+    srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \\
+        env -u RAY_ADDRESS ray start --address="$RAY_ADDRESS" --num-cpus={cpus} --num-gpus={gpus} --block &
+fi
+for (( i = 0; ; i++ )); do  # fewer GPUs than the run asks for, and Ray would wait for ever
+    found=$(ray status 2>/dev/null | sed -n 's|.*/\\([0-9.]*\\) GPU.*|\\1|p' || true)
+    found=${{found%%$'\\n'*}}
+    if awk -v found="${{found:-0}}" 'BEGIN {{ exit !(found >= {all_gpus}) }}'; then break; fi
+    if (( i >= ${{RAY_TRIES:-60}} )); then echo "error: got ${{found:-no}} GPUs; expected {all_gpus}" >&2; exit 1; fi
+    sleep 5
+done
+srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
+"""
+
+
+def batch_file(config: Config, job: Layout) -> str:
+    """The sbatch file of --slurm."""
+    cpus = config.cpus or max(16, cpus_needed(dataclasses.replace(config, nodes=1), 8))
+    return SBATCH.format(
+        name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
+        nodes=config.nodes,
+        gpus=config.gpus_per_node,
+        cpus=cpus,
+        all_gpus=config.nodes * config.gpus_per_node,
+        output=shlex.quote(job.output),
+        script=shlex.quote(f"{job.folder}/run.sh"),
+    )
+
+
+def print_files(config: Config) -> int:
+    """--print and --slurm: write the job folder and print the command, or the batch file."""
+    job, overrides = prepare_job(config)
+    if config.slurm:  # Ray stands already: it refuses to be told its CPUs
+        overrides = [o for o in overrides if o.key != "ray_kwargs.ray_init.num_cpus"]
+    text = script(config, job, overrides)
+    write_script(Path(job.folder) / "run.sh", text)
+    if config.slurm:
+        text = batch_file(config, job)
+        write_script(Path(job.folder) / "job.sbatch", text)
+    print(text, end="")
+    plan = memory_plan(config, job.parameters)
+    for line in plan:
+        say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
+    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+        say(f"warning: {finding}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        config = parse_config(hardware_flags(argv) + argv)
+        say_notes(config)
+        if config.check:
+            return run_check(config)
+        if config.submit:
+            return submit_job(config)
+        return run_local(config) if config.run else print_files(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files", file=sys.stderr, flush=True)
+        return 2
+    except KeyboardInterrupt:
+        say("stopped")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

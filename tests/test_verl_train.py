@@ -1,0 +1,937 @@
+"""From our settings to verl's, without verl: the table, data, rewards, memory, scripts, and clusters that are none."""
+
+import asyncio
+import dataclasses
+import http.server
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
+
+verl = load_script("verl_train")
+ppo = load_script("ppo_train")
+loader = load_script("data_loader")
+
+FIELDS = {f.name: f for f in dataclasses.fields(verl.Config)}
+
+
+def config_of(*flags: str):
+    """The settings of a command line that prints."""
+    return verl.parse_config(["--print", *flags])
+
+
+def layout(**changes):
+    """A job whose files lie in /job."""
+    given = {"folder": "/job", "output": "/out", "hydra": "/out/hydra", "template": None, "held_out": True, "cpus": 16}
+    given |= {"reward_weights": {"right": 1.0, "tidy": 0.2}, "parameters": 7e9, "columns": []}
+    return verl.Layout(**(given | changes))
+
+
+def written(*flags: str, **changes) -> dict:
+    """Key -> value of the overrides that a command line gives."""
+    config = config_of(*flags)
+    verl.check_expressible(config)
+    return {o.key: o.value for o in verl.make_overrides(config, layout(**changes))}
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+def test_settings_are_those_of_the_ppo_trainer():
+    assert [f.name for f in dataclasses.fields(ppo.Config)] == list(FIELDS)[: len(dataclasses.fields(ppo.Config))]
+    for f in dataclasses.fields(ppo.Config):
+        mine = FIELDS[f.name]
+        assert (mine.type, mine.default, mine.metadata["help"]) == (f.type, f.default, f.metadata["help"])
+        choices = [c["choices"] for c in (mine.metadata, f.metadata)]
+        assert len({str(list(c())) if callable(c) else str(c) for c in choices}) == 1, f.name
+    for name in ("PRESETS", "GROUP_DEFAULTS", "GROUPED", "POSITIVE"):
+        assert getattr(verl, name) == getattr(ppo, name), name
+
+
+def test_our_template_of_settings_is_accepted():
+    config = config_of("--config", str(ROOT / "assets" / "training_config.yaml"))
+    assert config.steps == 100
+
+
+def test_every_setting_is_mapped_or_refused_or_explained():
+    rows = [*verl.TABLE, *verl.FIXED, *verl.NOTES]
+    assert sorted(rows) == sorted(FIELDS) and len(set(rows)) == len(rows)
+
+
+VARIANTS = [
+    [],
+    ["--backend", "megatron", "--precision", "bf16", "--gradient_checkpointing", "--tensor_parallel", "2"],
+    ["--lora_rank", "8", "--sample_every", "0"],
+    ["--lora_rank", "8", "--backend", "megatron", "--precision", "fp16"],
+    ["--mismatch", "icepop", "--offload", "all", "--resume"],
+    ["--mismatch", "seq_mask"],
+    ["--mismatch", "none"],
+    ["--kl_coef", "0.1", "--kl_in", "loss", "--kl_estimator", "k2"],
+    ["--aggregation", "fixed_length", "--norm_length", "64", "--lr_schedule", "cosine", "--critic_lr", "1e-4"],
+]
+
+
+def test_overrides_are_those_of_the_table_and_the_table_has_no_more():
+    seen = {}
+    for preset in verl.PRESETS:
+        for variant in VARIANTS:
+            config = config_of("--algorithm", preset, *variant)
+            template = "{{ messages }}" if "--resume" in variant else None
+            for o in verl.make_overrides(config, layout(template=template, held_out="--lora_rank" not in variant)):
+                assert o.key in verl.TABLE[o.source], (o.key, o.source)
+                seen.setdefault(o.key, set()).add(o.source)
+    assert set(seen) == {key for keys in verl.TABLE.values() for key in keys}
+
+
+EXPECTED = [
+    # of 128 completions in groups of 8, 16 prompts; a minibatch is counted in prompts too
+    ("--algorithm grpo", {"data.train_batch_size": 16, "@actor.ppo_mini_batch_size": 16, "@rollout.n": 8}),
+    ("--algorithm gspo", {"@actor.ppo_mini_batch_size": 4, "@actor.policy_loss.loss_mode": "gspo"}),
+    ("--algorithm ppo", {"algorithm.adv_estimator": "gae", "critic.enable": True, "@actor.clip_ratio_c": 3.0}),
+    (
+        "--algorithm ppo",
+        {"algorithm.use_kl_in_reward": True, "algorithm.kl_penalty": "k1", "@actor.use_kl_loss": False},
+    ),
+    (
+        "--algorithm ppo",
+        {"algorithm.kl_ctrl.kl_coef": 0.01, "critic.loss_agg_mode": "token-mean", "algorithm.lam": 0.95},
+    ),
+    ("--algorithm ppo", {"reward.reward_kwargs.missing_eos_penalty": 1.0, "critic.cliprange_value": 0.2}),
+    ("--algorithm grpo", {"@actor.use_kl_loss": True, "@actor.kl_loss_type": "k3", "@actor.kl_loss_coef": 0.04}),
+    ("--algorithm grpo", {"algorithm.use_kl_in_reward": False, "@actor.clip_ratio_c": 1e9, "critic.enable": False}),
+    ("--algorithm dr_grpo", {"algorithm.norm_adv_by_std_in_grpo": False, "algorithm.adv_estimator": "grpo"}),
+    ("--algorithm dr_grpo --max_new_tokens 99", {"@actor.loss_scale_factor": 99}),
+    (
+        "--algorithm dapo",
+        {"@actor.clip_ratio_low": 0.2, "@actor.clip_ratio_high": 0.28, "algorithm.filter_groups.enable": True},
+    ),
+    (
+        "--algorithm dapo",
+        {"trainer.v1.sampler.sampler_kwargs.max_refills": 3, "reward.reward_kwargs.overlong_share": 0.2},
+    ),
+    ("--algorithm dapo", {"trainer.v1.sampler.sampler_kwargs.train_batch_size": 16}),
+    ("--algorithm gdpo", {"trainer.use_v1": False, "algorithm.gdpo_reward_keys": ["right", "tidy"]}),
+    ("--algorithm gdpo", {"algorithm.gdpo_reward_weights": [1.0, 0.2]}),
+    ("--algorithm remax", {"trainer.use_v1": False, "data.train_batch_size": 128}),
+    ("--algorithm gmpo", {"@actor.policy_loss.loss_mode": "geo_mean"}),
+    ("--algorithm dppo_tv", {"@actor.clip_ratio_c": 20.0}),
+    ("--algorithm kl_cov", {"@actor.policy_loss.ppo_kl_coef": 1.0, "@actor.policy_loss.kl_cov_ratio": 2e-4}),
+    ("--aggregation fixed_length --norm_length 7", {"@actor.loss_agg_mode": "seq-mean-token-sum-norm"}),
+    ("--aggregation fixed_length --norm_length 7", {"@actor.loss_scale_factor": 7}),
+    # verl's actor trains from the step of this number on, counted from 1
+    ("--critic_warmup_steps 3", {"trainer.critic_warmup": 4}),
+    ("--critic_warmup_steps 0", {"trainer.critic_warmup": 0}),
+    ("--vf_coef 0.5 --max_grad_norm 2", {"critic.optim.clip_grad": 4.0, "@actor.optim.clip_grad": 2.0}),
+    ("--value_clip 0", {"critic.cliprange_value": 1e9}),
+    ("--save_every 0 --steps 30", {"trainer.save_freq": 30, "trainer.total_epochs": 30}),
+    ("--eval_every 0 --steps 30", {"trainer.test_freq": 30, "trainer.val_before_train": True}),
+    ("--top_k 0", {"@rollout.top_k": -1}),
+    ("--resume", {"trainer.resume_mode": "auto"}),
+    ("--seed 5", {"data.seed": 5, "@actor.data_loader_seed": 5, "trainer.resume_mode": "disable"}),
+    ("--mismatch auto", {"algorithm.rollout_correction.rollout_is": "token"}),
+    ("--mismatch auto --mismatch_high 3", {"algorithm.rollout_correction.rollout_is_threshold": 3.0}),
+    ("--mismatch icepop", {"algorithm.rollout_correction.rollout_is_threshold": "0.5_2.0"}),
+    ("--mismatch seq_mask", {"algorithm.rollout_correction.rollout_is": "sequence"}),
+    ("--mismatch none", {"algorithm.rollout_correction.rollout_is": None}),
+    ("--lora_rank 8", {"@model.lora_rank": 8, "@model.lora_alpha": 16, "@rollout.load_format": "safetensors"}),
+    ("--precision bf16", {"@ref.fsdp_config.model_dtype": "bf16", "@actor.fsdp_config.dtype": "bfloat16"}),
+    ("--report_to wandb", {"trainer.logger": ["console", "file", "wandb"]}),
+    ("--nodes 2 --gpus_per_node 8", {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}),
+    ("--model Qwen/Qwen2.5-7B", {"@model.path": "Qwen/Qwen2.5-7B", "critic.model.path": "Qwen/Qwen2.5-7B"}),
+    ("--offload optimizer", {"@actor.fsdp_config.optimizer_offload": True, "@actor.fsdp_config.param_offload": False}),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), EXPECTED, ids=[f"{f}: {next(iter(e))}" for f, e in EXPECTED])
+def test_setting_becomes(flags, expected):
+    found = written(*flags.split())
+    for key, value in expected.items():
+        key = key.replace("@", "actor_rollout_ref.")
+        assert found[key] == value and type(found[key]) is type(value), key
+
+
+def test_an_adam_step_does_not_see_the_scale_of_the_value_loss_once_the_clip_is_scaled():
+    import torch
+
+    gradients = [torch.tensor([3.0, -4.0]), torch.tensor([0.1, 0.2]), torch.tensor([-30.0, 2.0])]
+    ends = []
+    for scale, clip in ((0.5, 1.0), (1.0, 2.0)):  # vf_coef 0.5, max_grad_norm 1 against clip_grad 1 / 0.5
+        weight = torch.nn.Parameter(torch.zeros(2))
+        optimizer = torch.optim.AdamW([weight], lr=0.1, eps=1e-12, weight_decay=0)
+        for gradient in gradients:
+            weight.grad = gradient * scale
+            torch.nn.utils.clip_grad_norm_([weight], clip)
+            optimizer.step()
+        ends.append(weight.detach())
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+def test_ray_is_promised_the_cpus_that_it_waits_for():
+    # task runner 1, controller 1, a storage unit 1 each, and 3 for the GPU
+    for cpus, units, given in ((2, 1, 6), (8, 1, 8), (13, 8, 13), (12, 1, 12), (64, 8, 64)):
+        found = written(cpus=cpus)
+        assert found["transfer_queue.backend.SimpleStorage.num_data_storage_units"] == units, cpus
+        assert found["ray_kwargs.ray_init.num_cpus"] == given >= 2 + units + 3
+    assert "ray_kwargs.ray_init.num_cpus" not in written(cpus=None)  # a cluster that exists refuses to be told
+
+
+def test_epochs_never_end_before_the_steps():
+    found = written("--steps", "1000")
+    # verl: an epoch has floor(rows / prompts) >= 1 steps; the run ends early if epochs x that < steps
+    assert found["trainer.total_epochs"] * 1 >= found["trainer.total_training_steps"] == 1000
+    assert found["trainer.save_freq"] > 0
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+
+REFUSED = [
+    ("--kl_target 0.1", "kl_target 0.1"),
+    ("--mask_truncated", "mask_truncated True"),
+    ("--advantage_std biased --algorithm grpo", "advantage_std biased"),
+    ("--advantage_eps 1e-4 --algorithm grpo", "advantage_eps 0.0001"),
+    ("--whiten_rewards", "whiten_rewards True"),
+    ("--whiten_advantages false", "whiten_advantages False"),
+    ("--target_kl 0.1", "target_kl 0.1"),
+    ("--critic shared", "critic shared"),
+    ("--merge_lora", "merge_lora True"),
+    ("--load_in_4bit --lora_rank 8", "load_in_4bit True"),
+    ("--device cpu", "device cpu"),
+    ("--algorithm grpo --kl_estimator k3_ratio", "k3_ratio"),
+    ("--algorithm sapo --aggregation token_mean", "seq_mean_token_mean"),
+    ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
+    ("--lr_schedule linear", "lr_schedule linear"),
+    ("--algorithm gdpo --dynamic_sampling", "dynamic_sampling"),
+    ("--algorithm gspo --batch_size 16", "batch_size 16"),
+    ("--top_p 0.9", "top_p 0.9"),
+    ("--backend megatron", "precision fp32 with megatron"),
+    ("--tensor_parallel 2", "tensor_parallel"),
+    ("--check", "print, check"),
+]
+
+
+@pytest.mark.parametrize(("flags", "part"), REFUSED, ids=[flags for flags, _ in REFUSED])
+def test_what_verl_cannot_express_is_an_error(flags, part):
+    with pytest.raises(verl.UserError, match="got ") as caught:
+        verl.check_expressible(config_of(*flags.split()))
+    assert (part in str(caught.value) and "expected" in str(caught.value)) or "verl's trainers" in str(caught.value)
+    assert part in str(caught.value)
+
+
+def test_every_fixed_setting_is_tried():
+    assert set(verl.FIXED) <= {word.removeprefix("--") for flags, _ in REFUSED for word in flags.split()}
+    for name, (allowed, _) in verl.FIXED.items():
+        assert FIELDS[name].default in allowed
+
+
+def test_a_setting_that_does_nothing_here_is_no_error():
+    verl.check_expressible(config_of("--algorithm", "dr_grpo", "--advantage_eps", "1e-4"))
+
+
+def test_nothing_to_do_is_an_error():
+    with pytest.raises(verl.UserError, match="nothing to do"):
+        verl.check_expressible(verl.parse_config([]))
+
+
+@pytest.mark.parametrize("trap", verl.TRAPS)
+def test_an_override_that_verl_ignores_is_refused(trap):
+    for key in (trap, f"{trap}.x", f"+{trap}.x"):
+        with pytest.raises(verl.UserError, match="expected a key that verl"):
+            verl.split_override(f"{key}=1")
+    assert verl.split_override(f"{trap}_other=1") == ("", f"{trap}_other", "1")
+
+
+def test_an_override_of_the_user_takes_the_place_of_ours():
+    found = written("--override", "data.seed=7", "--override", "+trainer.x=[a,b]", "--override", "data.shuffle=False")
+    assert (found["data.seed"], found["+trainer.x"], found["data.shuffle"]) == ("7", "[a,b]", "False")
+    config = config_of("--override", "reward.reward_kwargs.missing_eos_penalty=2")
+    assert not [
+        o for o in verl.make_overrides(config, layout()) if o.text().startswith("+reward.reward_kwargs.missing")
+    ]
+    with pytest.raises(verl.UserError, match="KEY=VALUE"):
+        written("--override", "data.seed")
+
+
+def test_hardware_stands_for_flags_and_others_win(tmp_path):
+    def parsed(*flags):
+        return verl.parse_config([*verl.hardware_flags([*flags]), *flags])
+
+    config = parsed("--hardware", "2x8x80GB")
+    assert (config.nodes, config.gpus_per_node, config.precision, config.gpu_memory) == (2, 8, "bf16", 80)
+    assert parsed("--hardware=8x80GB", "--precision", "fp16").precision == "fp16"
+    (tmp_path / "a.yaml").write_text("hardware: 1x24GB\nprecision: fp16\n")
+    config = parsed("--config", str(tmp_path / "a.yaml"))
+    assert (config.precision, config.offload, config.gpu_memory) == ("fp16", "all", 24)
+    config = parsed("--config", str(tmp_path / "a.yaml"), "--hardware", "8x80GB")
+    assert (config.precision, config.gpus_per_node) == ("bf16", 8)
+    for name in verl.HARDWARE:
+        config = parsed("--hardware", name, "--print", "--lr", "1e-6")
+        verl.check_expressible(config)
+        assert verl.batch_findings(config, {}) == []
+
+
+# ------------------------------------------------------------------------------------------------ the script
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Flags of a file of 128 prompts, the batch of a step."""
+    path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
+    path.write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:128]))
+    return [f"--data={path}", f"--eval_data={path}"]
+
+
+@pytest.mark.parametrize("preset", verl.PRESETS)
+def test_every_preset_prints_a_script_without_verl(preset, tmp_path, data, capsys):
+    flags = ["--algorithm", preset, *data, "--output_dir", str(tmp_path / "out")]
+    assert verl.main([*flags, "--print"]) == 0
+    text = capsys.readouterr().out
+    assert text == (tmp_path / "out" / "job" / "run.sh").read_text()
+    assert "verl" not in sys.modules or not hasattr(sys.modules["verl"], "trainer")
+    show = text.replace("exec python -u -m verl.trainer.main_ppo", "printf '%s\\n'")
+    done = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True)
+    config = config_of(*flags)
+    job = layout(folder=str(tmp_path / "out/job"), output=str(tmp_path / "out"), hydra=str(tmp_path / "out/hydra"))
+    reward = verl.Reward(verl.EMBEDDED_SPECS)
+    job = dataclasses.replace(job, reward_weights=reward.weights, cpus=os.cpu_count(), parameters=4e5)
+    assert sorted(done.stdout.splitlines()) == sorted(o.text() for o in verl.make_overrides(config, job))
+    body = text[text.index("overrides=(") :].splitlines()[1:-2]
+    names = [line.split()[1].rstrip(":") for line in body if line.startswith("  #")]
+    assert body[0].startswith("  # ") and len(names) == len(set(names)) and set(names) <= set(verl.TABLE)
+
+
+def test_command_line_prints_and_names_the_memory(tmp_path, data):
+    done = run_script("verl_train", "--algorithm=grpo", "--print", *data, f"--output-dir={tmp_path}/a b")
+    assert done.returncode == 0 and "memory:" in done.stderr
+    assert subprocess.run(["bash", "-n"], input=done.stdout, text=True).returncode == 0
+    assert f"cd '{tmp_path}/a b/job'" in done.stdout
+    again = run_script("verl_train", "--algorithm=grpo", "--print", *data, f"--output-dir={tmp_path}/a b")
+    assert again.returncode == 0 and again.stdout == done.stdout
+
+
+@pytest.mark.parametrize("action", ["--check", "--run"])
+def test_without_verl_it_says_how_to_install_it(action, tmp_path):
+    done = run_script("verl_train", action, "--output_dir", tmp_path / "out")
+    assert done.returncode == 2 and "expected verl 0.9.1; try `pip install" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_version_of_verl_is_refused(monkeypatch):
+    import importlib.metadata
+
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.8.0")
+    with pytest.raises(verl.UserError, match=r"got verl 0\.8\.0"):
+        verl.need_verl()
+
+
+def test_values_are_quoted_for_hydra():
+    cases = {
+        None: "null", True: "True", 16: "16", 1e-6: "1e-06", "grpo": "grpo", "a b": "'a b'", "null": "'null'", "": "''",
+        "0.5_2.0": "'0.5_2.0'", "/a-b/c.d": "/a-b/c.d", "it's": r"'it\'s'", "{x}": "'{x}'", "back\\": "'back\\\\'",
+    }  # fmt: skip
+    for value, text in cases.items():
+        assert verl.hydra_value(value) == text
+    assert (
+        verl.hydra_value(["console", "a b"]) == "[console,'a b']" and verl.hydra_value({"eps": 1e-5}) == "{eps:1e-05}"
+    )
+
+
+def test_notes_tell_what_means_nothing_to_verl(capsys):
+    verl.say_notes(config_of("--warmup_steps", "3", "--plot_every", "1", "--algorithm", "gdpo"))
+    text = capsys.readouterr().err
+    assert "warmup_steps" in text and "plot_every 1" in text and "use_v1=False" in text
+    verl.say_notes(config_of())
+    assert capsys.readouterr().err == ""
+
+
+# ------------------------------------------------------------------------------------------------ data
+
+ROWS = [
+    {"prompt": [{"role": "user", "content": "1+1="}], "answer": "2", "n": 1, "tags": ["a", "b"], "split": "x"},
+    {"prompt": [{"role": "user", "content": "1+2="}], "answer": "3", "n": 2.5, "source": "sums"},
+    {"prompt": [{"role": "user", "content": "2+2="}], "answer": None, "big": 2**70, "meta": {"k": None}},
+    {"prompt": [{"role": "user", "content": "code"}], "tests": {"inputs": ["1"], "outputs": ["2"]}, "index": 9},
+]
+
+
+def through_parquet(rows, tmp_path, column="prompt"):
+    """Rows as verl's data set reads them back, and the columns of rewards."""
+    import pyarrow.parquet
+
+    made, columns = verl.verl_rows(rows, column)
+    verl.write_parquet_file(made, tmp_path / "x.parquet")
+    return pyarrow.parquet.read_table(tmp_path / "x.parquet").to_pylist(), columns
+
+
+def test_rows_keep_their_columns_through_parquet(tmp_path):
+    rows, columns = through_parquet(ROWS, tmp_path)
+    assert columns == ["answer", "n", "tags", "split", "source", "big", "meta", "tests", "index"]
+    for row, before in zip(rows, ROWS, strict=True):
+        assert set(row) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
+        assert row["prompt"] == before["prompt"]
+        found = {name: value for name, value in verl.row_columns(row).items() if value is not None}
+        assert found == {name: value for name, value in before.items() if name != "prompt" and value is not None}
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
+    assert [row["data_source"] for row in rows] == ["data", "sums", "data", "data"]
+    assert [row["reward_model"]["ground_truth"] for row in rows[:3]] == ["2", "3", ""]
+
+
+def test_the_layout_is_that_of_the_data_loader(tmp_path):
+    rows = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:20]]
+    mine, _ = through_parquet(rows, tmp_path)
+    normal = loader.load_rows([str(TRAIN_DATA)], limit=20).rows
+    theirs = [loader.verl_row(row, i, "train") for i, row in enumerate(normal)]
+    for one, two in zip(mine, theirs, strict=True):
+        assert (one["prompt"], one["reward_model"]) == (two["prompt"], two["reward_model"])
+        assert one["extra_info"]["ground_truth_field"] == two["extra_info"]["ground_truth_field"]
+    back = loader.load_rows([str(tmp_path / "x.parquet")]).rows
+    assert [(row["prompt"], row["answer"]) for row in back] == [(row["prompt"], row["answer"]) for row in rows]
+
+
+def test_a_file_of_the_data_loader_gives_the_same_columns(tmp_path):
+    import pyarrow.parquet
+
+    rows = [{k: v for k, v in row.items() if k not in ("split", "index")} for row in ROWS[:2]]
+    loader.write_rows(rows, tmp_path / "theirs.parquet", "verl")
+    theirs = pyarrow.parquet.read_table(tmp_path / "theirs.parquet").to_pylist()
+    again, _ = verl.verl_rows(theirs, "prompt")
+    for row, before in zip(again, rows, strict=True):
+        found = {name: value for name, value in verl.row_columns(row).items() if value is not None}
+        assert found == {name: value for name, value in before.items() if name != "prompt"}
+
+
+def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
+    foreign = {
+        "data_source": "gsm8k",
+        "prompt": ROWS[0]["prompt"],
+        "ability": "math",
+        "extra_info": {"index": 3, "x": "y"},
+    }
+    foreign["reward_model"] = {"style": "rule", "ground_truth": "72"}
+    rows, columns = verl.verl_rows([foreign], "prompt")
+    assert rows[0]["reward_model"]["ground_truth"] == "72" and rows[0]["data_source"] == "gsm8k"
+    assert verl.row_columns(rows[0]) == {"source": "gsm8k", "answer": "72", "ground_truth": "72", "x": "y"}
+    assert set(columns) == {"source", "answer", "ground_truth", "x"}
+
+
+BAD_ROWS = [
+    ([{"question": "1"}], "expected 'prompt'"),
+    ([{"prompt": ""}], "row 1"),
+    ([{"prompt": [{"role": "user", "content": "a", "name": "b"}]}], "messages with name"),
+]
+
+
+@pytest.mark.parametrize(("rows", "part"), BAD_ROWS)
+def test_a_prompt_that_cannot_be_written_is_named(rows, part):
+    with pytest.raises(verl.UserError, match=part):
+        verl.verl_rows(rows, "prompt")
+
+
+def test_prompts_of_both_kinds_are_refused():
+    rows, _ = verl.verl_rows([{"prompt": "a"}, ROWS[0]], "prompt")
+    with pytest.raises(verl.UserError, match="both kinds"):
+        verl.chat_template(str(TINY_LM), rows)
+
+
+def test_templates_give_our_token_ids(tmp_path):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    plain = AutoTokenizer.from_pretrained(TINY_LM)
+    plain.chat_template = None
+    plain.save_pretrained(tmp_path / "plain")
+    text, _ = verl.verl_rows([{"prompt": " 1+1=\n"}], "prompt")
+    chat, _ = verl.verl_rows(
+        [{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}], "prompt"
+    )
+    assert verl.chat_template(str(TINY_LM), chat) is None
+    assert verl.chat_template("Qwen/Qwen2.5-0.5B", chat) is None
+    for model, rows, prompt in ((TINY_LM, text, " 1+1=\n"), (tmp_path / "plain", chat, chat[0]["prompt"])):
+        template = verl.chat_template(str(model), rows)
+        ids = tokenizer.apply_chat_template(
+            rows[0]["prompt"], chat_template=template, add_generation_prompt=True, return_dict=True
+        )["input_ids"]
+        assert ids == ppo.encode_prompt(plain, prompt)
+
+
+def test_too_few_rows_for_a_step(tmp_path):
+    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
+    flags = ["--data", str(tmp_path / "d.jsonl"), "--output_dir", str(tmp_path / "out"), "--print"]
+    done = run_script("verl_train", *flags)
+    assert done.returncode == 2 and "got 3 rows; expected the 128 prompts" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ rewards
+
+REWARDS = """
+import asyncio
+import threading
+import time
+
+from helper import SHARE
+
+THREADS, SIZES = set(), []
+
+
+def right(prompts, completions, answer, **kwargs):
+    THREADS.add(threading.get_ident())
+    SIZES.append(len(completions))
+    return [None if a is None else float(a in c[0]["content"]) for a, c in zip(answer, completions)]
+
+
+async def slow(prompts, completions, completion_ids, **kwargs):
+    await asyncio.sleep(0.01)
+    return [SHARE * len(ids) for ids in completion_ids]
+
+
+def sleepy(prompts, completions, **kwargs):
+    SIZES.append(len(completions))
+    time.sleep(0.2)
+    return [len(p[-1]["content"]) for p in prompts]
+
+
+def acc(prompts, completions, **kwargs):
+    return [0.25] * len(completions)
+
+
+def bad(prompts, completions, answer, **kwargs):
+    if "boom" in [c[0]["content"] for c in completions]:
+        raise ValueError("the judge is down")
+    return [0.0] * len(completions)
+
+
+def nan(prompts, completions, **kwargs):
+    return [float("nan")] * len(completions)
+
+
+class Both(list):
+    weights = [1.0, 0.5]
+
+
+both = Both([right, slow])
+"""
+
+
+@pytest.fixture
+def rewards(tmp_path):
+    """A folder with a reward file that needs another beside it."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "r.py").write_text(REWARDS)
+    (tmp_path / "src" / "helper.py").write_text("SHARE = 0.125\n")
+    return tmp_path / "src"
+
+
+@pytest.fixture
+def make_module(rewards, tmp_path, monkeypatch):
+    """Writes and loads the module of some reward specs."""
+    monkeypatch.syspath_prepend(str(rewards))
+
+    def make(*names, columns=("answer",), error_file=""):
+        specs = [f"{rewards}/r.py:{name}" for name in names]
+        path = verl.write_reward_module(tmp_path / "job", specs, list(columns), error_file=error_file)
+        for name in [n for n in sys.modules if n.startswith("verl_train_job")]:
+            monkeypatch.delitem(sys.modules, name)
+        return load_module(path, "verl_train_reward_under_test")
+
+    return make
+
+
+def row_of(answer, text=False, prompt="1+1="):
+    """verl's arguments for a row."""
+    prompt = prompt if text else [{"role": "user", "content": prompt}]
+    row = verl.verl_rows([{"prompt": prompt, "answer": answer}], "prompt")[0][0]
+    extra = row["extra_info"] | {"raw_prompt": row["prompt"], "completion_ids": [5, 6, 7]}
+    return {
+        "data_source": row["data_source"],
+        "ground_truth": row["reward_model"]["ground_truth"],
+        "extra_info": extra | {"num_turns": 2, "rollout_reward_scores": {}},
+    }
+
+
+def test_scores_are_the_weighted_sum_and_none_counts_nothing(make_module):
+    module = make_module("right*2", "slow")
+    assert asyncio.iscoroutinefunction(module.compute_score)
+    got = asyncio.run(module.compute_score(solution_str="it is 2", **row_of("2")))
+    assert got == {"score": 2 + 3 * 0.125, "acc": 1.0, "right": 1.0, "slow": 0.375}
+    got = asyncio.run(module.compute_score(solution_str="it is 2", **row_of(None)))
+    assert got == {"score": 0.375, "acc": 0.0, "right": 0.0, "slow": 0.375}
+
+
+def test_a_preset_and_a_function_called_acc(make_module):
+    module = make_module("both*2", "acc")
+    got = asyncio.run(module.compute_score(solution_str="2", **row_of("2")))
+    assert got == {"score": 2 + 3 * 0.125 + 0.25, "acc": 1.0, "right": 1.0, "slow": 0.375, "acc_2": 0.25}
+
+
+def test_text_prompts_come_as_text(make_module, rewards):
+    with (rewards / "r.py").open("a") as f:
+        f.write("\n\ndef texts(prompts, completions, **kwargs):\n    ")
+        f.write("return [len(p + c) for p, c in zip(prompts, completions)]\n")
+    module = make_module("texts")
+    assert asyncio.run(module.compute_score(solution_str="abc", **row_of("2", text=True)))["score"] == 7
+
+
+def test_what_waits_is_scored_as_one_batch_in_one_thread(make_module):
+    module = make_module("right", "sleepy")
+
+    async def many():
+        calls = [module.compute_score(solution_str=str(i), **row_of(str(i), prompt="x" * i)) for i in range(40)]
+        return await asyncio.gather(*calls)
+
+    start = time.perf_counter()
+    results = asyncio.run(many())
+    assert [r["score"] for r in results] == [1.0 + i for i in range(40)]
+    here = str(Path(module.__file__).parent)
+    source = next(m for n, m in sys.modules.items() if n.startswith("reward_r_") and m.__file__.startswith(here))
+    sizes = source.SIZES[0::2]
+    assert sum(sizes) == 40 and len(sizes) <= 4 and len(source.THREADS) == 1
+    assert time.perf_counter() - start < 0.2 * 40 / 2
+
+
+@pytest.mark.parametrize(("name", "part"), [("bad", "raised ValueError: the judge is down"), ("nan", "got nan")])
+def test_a_reward_that_fails_is_told_and_written_down(make_module, tmp_path, name, part, capsys):
+    module = make_module(name, error_file=str(tmp_path / "error.txt"))
+    with pytest.raises(RuntimeError, match="REWARD FAILED") as caught:
+        asyncio.run(module.compute_score(solution_str="boom", **row_of("2")))
+    assert type(caught.value) is RuntimeError and part in str(caught.value) and "'boom'" in str(caught.value)
+    assert part in (tmp_path / "error.txt").read_text() and part in capsys.readouterr().err
+
+
+def test_the_job_folder_stands_alone(make_module, rewards, tmp_path):
+    make_module("right")
+    for path in rewards.iterdir():
+        if path.is_file():
+            path.unlink()
+    code = "import asyncio, importlib.util as u; s = u.spec_from_file_location('m', 'verl_reward.py'); "
+    code += "m = u.module_from_spec(s); s.loader.exec_module(m); "
+    code += "print(asyncio.run(m.compute_score('d', '2', '2', {'ground_truth_field': 'answer', 'index': 0}))['score'])"
+    env = script_env({"PYTHONPATH": str(tmp_path / "job" / "rewards_0")})
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "job", capture_output=True, text=True, env=env)
+    assert done.stdout == "1.0\n", done.stderr
+
+
+def test_shipped_files_lie_beside_the_rewards(rewards, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(rewards))
+    (tmp_path / "extra.bin").write_text("x")
+    verl.write_reward_module(tmp_path / "job", [f"{rewards}/r.py:right"], [], [str(tmp_path / "extra.bin")])
+    assert {p.name for p in (tmp_path / "job" / "rewards_0").iterdir()} >= {"r.py", "helper.py", "extra.bin"}
+    with pytest.raises(verl.UserError, match="--ship"):
+        verl.write_reward_module(tmp_path / "job", [f"{rewards}/r.py:right"], [], [str(tmp_path / "none")])
+
+
+def test_a_reward_that_needs_a_missing_column_is_named(tmp_path, data):
+    (tmp_path / "r.py").write_text("def f(completions, difficulty):\n    return [0.0] * len(completions)\n")
+    done = run_script("verl_train", "--print", *data, "--reward", f"{tmp_path}/r.py:f", "--output_dir", tmp_path / "o")
+    assert done.returncode == 2 and "reward f takes 'difficulty'" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ memory and batches
+
+
+def test_memory_of_a_7b_model_by_hand(tmp_path):
+    shape = {"num_hidden_layers": 28, "hidden_size": 3584, "vocab_size": 152_064, "num_attention_heads": 28}
+    (tmp_path / "config.json").write_text(json.dumps(shape | {"num_key_value_heads": 4}))
+    flags = ["--hardware", "8x80GB", "--algorithm", "grpo", "--model", str(tmp_path)]
+    config = verl.parse_config(verl.hardware_flags(flags) + flags)
+    plan = {line["what"]: line["GiB"] for line in verl.memory_plan(config, 7.6e9)}
+    gib = 2**30
+    assert plan["weights (policy)"] == pytest.approx(7.6e9 * 4 / 8 / gib, abs=1e-3)
+    assert plan["optimizer (policy)"] == pytest.approx(7.6e9 * 8 / 8 / gib, abs=1e-3)
+    # 16384 tokens x 3584 x (28 layers x 2 bytes kept + 34 bytes of the one that is computed again)
+    assert plan["activations"] == pytest.approx(16384 * 3584 * (28 * 2 + 34) / gib, abs=1e-3)
+    assert plan["logits, their gradient and softmax"] == pytest.approx(16384 * 152_064 * 10 / gib, abs=1e-3)
+    assert plan["rollout engine"] == pytest.approx(48) and plan["its weights, inside that"] == pytest.approx(
+        14.156, abs=1e-3
+    )
+    # 28 layers x 4 heads x 128 x (K and V) x 2 bytes x 768 tokens
+    assert plan["its KV cache for one completion, inside that"] == pytest.approx(
+        28 * 4 * 128 * 2 * 2 * 768 / gib, abs=1e-3
+    )
+    sums, findings = verl.memory_findings(config, verl.memory_plan(config, 7.6e9))
+    assert findings == [] and sums["training"] == pytest.approx(sum(list(plan.values())[:6]), abs=0.02)
+    small = verl.parse_config(
+        [*verl.hardware_flags(["--hardware", "1x24GB"]), "--hardware", "1x24GB", "--model", str(tmp_path)]
+    )
+    _, findings = verl.memory_findings(small, verl.memory_plan(small, 7.6e9))
+    assert any("training needs" in f for f in findings) and any("sampler's weights" in f for f in findings)
+
+
+def test_offloaded_parts_leave_while_sampling():
+    def sampling(*flags):
+        config = config_of("--algorithm", "grpo", *flags)
+        return verl.memory_findings(config, verl.memory_plan(config, 1e9))[0]["sampling"]
+
+    base = 0.3 * 80
+    assert sampling("--offload", "none") == pytest.approx(base + 16e9 / 2**30, abs=0.02)
+    assert sampling("--offload", "optimizer") == pytest.approx(base + 8e9 / 2**30, abs=0.02)
+    assert sampling("--offload", "all") == pytest.approx(base + 4e9 / 2**30, abs=0.02)  # the gradients' room
+
+
+def test_size_of_a_model():
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(TINY_LM)
+    assert verl.count_parameters(config_of()) == sum(p.numel() for p in model.parameters())
+    for name, size in (("Qwen/Qwen2.5-0.5B-Instruct", 0.5e9), ("x/y-500M", 5e8), ("x/none", None), ("a/Phi-3.5", None)):
+        assert verl.count_parameters(config_of("--model", name)) == size
+    assert verl.count_parameters(config_of("--parameters", "1.5B")) == 1.5e9
+    with pytest.raises(verl.UserError, match="parameters"):
+        verl.count_parameters(config_of("--parameters", "big"))
+
+
+def test_unknown_size_needs_a_learning_rate(tmp_path, data):
+    done = run_script("verl_train", "--print", *data, "--model", "x/none", "--output_dir", tmp_path / "a")
+    assert done.returncode == 2 and "unknown size" in done.stderr
+    done = run_script(
+        "verl_train", "--print", "--model", "x/none", "--lr", "1e-6", "--critic_lr=1e-5", "--output_dir", tmp_path
+    )
+    assert done.returncode == 0
+
+
+BATCHES = [
+    ("--gpus_per_node 3 --sequence_parallel 2", "3 GPUs with 2 to a replica"),
+    ("--gpus_per_node 4 --rollout_tensor_parallel 3", "rollout_tensor_parallel 3"),
+    ("--micro_batch_tokens 100", "expected 768, a sequence"),
+    ("--gpus_per_node 8 --batch_size 12 --group_size 1", "12 completions in a minibatch for 8 replicas"),
+    ("--algorithm gmpo", "loss gmpo, micro_batch_tokens 8192; expected 24576"),
+    ("--gpus_per_node 8 --rollout_tensor_parallel 8", "28 num_attention_heads over 8 GPUs"),
+]
+
+
+@pytest.mark.parametrize(("flags", "part"), BATCHES)
+def test_what_does_not_divide_is_found(flags, part):
+    shape = {"num_attention_heads": 28, "num_key_value_heads": 4}
+    assert any(part in f for f in verl.batch_findings(config_of(*flags.split()), shape))
+
+
+def test_what_divides_is_not_found():
+    shape = {"num_attention_heads": 28, "num_key_value_heads": 4}
+    for flags in ("", "--gpus_per_node 8", "--gpus_per_node 4 --rollout_tensor_parallel 4 --sequence_parallel 2"):
+        assert verl.batch_findings(config_of(*flags.split()), shape) == []
+
+
+# ------------------------------------------------------------------------------------------------ a run
+
+
+def test_another_runs_folder_is_refused_and_so_is_another_number_of_gpus(tmp_path):
+    actor = tmp_path / "checkpoints" / "global_step_5" / "actor"
+    actor.mkdir(parents=True)
+    (actor / "model_world_size_4_rank_0.pt").touch()
+    with pytest.raises(verl.UserError, match="holds a run"):
+        verl.check_output(config_of("--output_dir", str(tmp_path)))
+    with pytest.raises(verl.UserError, match="with 1 GPUs; expected the 4"):
+        verl.check_output(config_of("--output_dir", str(tmp_path), "--resume"))
+    verl.check_output(config_of("--output_dir", str(tmp_path), "--resume", "--gpus_per_node", "4"))
+
+
+def test_each_start_has_metrics_of_its_own(tmp_path):
+    job = layout(output=str(tmp_path))
+    names = []
+    for _ in range(3):
+        names.append(Path(verl.environment(job)["VERL_FILE_LOGGER_PATH"]).name)
+        (tmp_path / names[-1]).touch()
+    assert names == ["metrics.jsonl", "metrics.2.jsonl", "metrics.3.jsonl"]
+
+
+FAKE_VERL = """
+import os, signal, sys, time
+from pathlib import Path
+
+out = Path(next(a for a in sys.argv if a.startswith("trainer.default_local_dir=")).partition("=")[2]).parent
+what = os.environ["FAKE"]
+print("hello from verl")
+if what == "sleep":
+    (out / "ready").touch()
+    time.sleep(60)
+if what == "reward":
+    (out / "reward_error.txt").write_text("REWARD FAILED: row 0")
+    sys.exit(1)
+if what == "fail":
+    sys.exit(7)
+if what == "done":
+    folder = out / "checkpoints" / "global_step_3" / "actor" / "huggingface"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+"""
+
+
+@pytest.fixture
+def fake_verl(tmp_path, monkeypatch):
+    """A verl that does as it is told, in place of the real one."""
+    package = tmp_path / "lib" / "verl" / "trainer"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "main_ppo.py").write_text(FAKE_VERL)
+    monkeypatch.setattr(verl, "need_verl", lambda: None)
+    monkeypatch.setattr(verl, "missing_engine", lambda name: False)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    return tmp_path / "out"
+
+
+ENDS = [
+    ("done", 0, ""),
+    ("fail", 1, "exit code 7"),
+    ("reward", 3, "REWARD FAILED: row 0"),
+    ("early", 1, "without the check"),
+]
+
+
+@pytest.mark.parametrize(("what", "code", "part"), ENDS)
+def test_exit_code_of_a_run(fake_verl, monkeypatch, data, what, code, part, capsys):
+    monkeypatch.setenv("FAKE", what)
+    assert verl.main(["--run", "--steps=3", *data, "--output_dir", str(fake_verl)]) == code
+    captured = capsys.readouterr()
+    assert part in captured.err and b"hello from verl" in (fake_verl / "verl.log").read_bytes()
+    assert (fake_verl / "final" / "config.json").exists() == (code == 0)
+    if code == 0:
+        assert json.loads(captured.out)["final"] == str(fake_verl / "final")
+
+
+def test_final_names_the_dtype_of_its_weights(tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    for dtype, name in ((torch.float32, "float32"), (torch.bfloat16, "bfloat16")):
+        save_file({"w": torch.ones(2, dtype=dtype)}, tmp_path / "model.safetensors")
+        (tmp_path / "config.json").write_text('{"dtype": "bfloat16", "hidden_size": 3}')
+        verl.name_dtype(tmp_path)
+        assert json.loads((tmp_path / "config.json").read_text()) == {"dtype": name, "hidden_size": 3}
+
+
+def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, capsys):
+    monkeypatch.setenv("FAKE", "sleep")
+    ready = fake_verl / "ready"
+
+    def send():
+        while not ready.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=send).start()
+    start = time.perf_counter()
+    assert verl.main(["--run", "--steps=3", *data, "--output_dir", str(fake_verl)]) == 128 + signal.SIGTERM
+    assert time.perf_counter() - start < 30 and "--resume" in capsys.readouterr().err
+
+
+def test_a_missing_engine_is_told_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verl, "need_verl", lambda: None)
+    assert verl.main(["--run", "--output_dir", str(tmp_path / "out")]) == 2
+    assert "without vllm" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+# ------------------------------------------------------------------------------------------------ clusters
+
+
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.mark.parametrize("kind", ["closed", "silent", "other", "malformed"])
+def test_an_address_that_is_no_cluster_is_an_error_within_seconds(kind, tmp_path):
+    server, address = None, f"http://127.0.0.1:{free_port()}"
+    if kind == "silent":  # takes the connection and never answers
+        server = socket.create_server(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    elif kind == "other":
+
+        class Other(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"hello": 1}')
+
+            def log_message(self, *args):
+                pass
+
+        web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other)
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{web.server_port}"
+    elif kind == "malformed":
+        address = "head:8265"
+    start = time.perf_counter()
+    done = run_script("verl_train", "--submit", address, "--output_dir", tmp_path / "out", timeout=60)
+    assert done.returncode == 2 and "error: got --submit" in done.stderr and "expected" in done.stderr
+    assert time.perf_counter() - start < 30 and not (tmp_path / "out").exists()
+    if server:
+        server.close()
+    if kind == "other":
+        web.shutdown()
+
+
+STUBS = {
+    "scontrol": 'echo "n1"; echo "n2"',
+    # srun runs its command here; options go
+    "srun": 'echo "srun $*" >> "$LOG"; while [[ $1 == -* ]]; do [[ $1 == -w ]] && shift; shift; done; exec "$@"',
+    "hostname": "echo 10.0.0.1 10.0.0.2",
+    "ray": 'echo "ray $* ${RAY_ADDRESS:-none}" >> "$LOG"; [[ $1 == status ]] && echo " 0.0/$GPUS GPU"; '
+    "[[ $1 == start ]] && exec sleep 30; exit 0",
+    "python": 'echo "python $1 $2 $3 $RAY_ADDRESS" >> "$LOG"; exit ${CODE:-0}',
+}
+
+
+@pytest.fixture
+def slurm(tmp_path, data):
+    """A printed batch file, and commands that stand in for Slurm's and Ray's."""
+    flags = ["--slurm", "--hardware", "2x8x80GB", "--algorithm", "grpo", *data, "--output_dir", tmp_path / "o x"]
+    done = run_script("verl_train", *flags)
+    assert done.returncode == 0, done.stderr
+    for name, body in STUBS.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "LOG": str(tmp_path / "log"), "SLURM_JOB_NUM_NODES": "2"}
+    env |= {"SLURM_JOB_NODELIST": "n[1-2]", "RAY_WAIT": "0", "RAY_TRIES": "0", "GPUS": "16.0"}
+    return done.stdout, env, tmp_path
+
+
+def test_batch_file_starts_ray_on_every_node_and_runs(slurm):
+    text, env, tmp_path = slurm
+    assert (tmp_path / "o x" / "job" / "job.sbatch").read_text() == text
+    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+    for line in ("#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", "#SBATCH --ntasks-per-node=1"):
+        assert line in text
+    done = subprocess.run(["bash", "-c", text], env=os.environ | env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    log = (tmp_path / "log").read_text()
+    assert (
+        "ray start --head --node-ip-address=10.0.0.1 --port=6379 --num-cpus=" in log
+        and "--num-gpus=8 --block none" in log
+    )
+    assert "ray start --address=10.0.0.1:6379" in log and "--exclude=n1" in log
+    assert "python -u -m verl.trainer.main_ppo 10.0.0.1:6379" in log
+    assert "ray_init.num_cpus" not in (tmp_path / "o x" / "job" / "run.sh").read_text()
+
+
+def test_batch_file_ends_with_the_runs_code_and_without_gpus(slurm):
+    text, env, _tmp_path = slurm
+    run = {"capture_output": True, "text": True, "timeout": 60}
+    assert subprocess.run(["bash", "-c", text], env=os.environ | env | {"CODE": "7"}, **run).returncode == 7
+    done = subprocess.run(["bash", "-c", text], env=os.environ | env | {"GPUS": "8.0"}, **run)
+    assert done.returncode == 1 and "got 8.0 GPUs; expected 16" in done.stderr
+
+
+def test_sbatch_cpus_suffice_on_each_node(slurm):
+    text, _, _ = slurm
+    cpus = int(next(line for line in text.splitlines() if "--cpus-per-task" in line).partition("=")[2])
+    assert cpus >= 8 * 3 + 2 + 8
+
+
+def test_config_line_in_the_script_holds_no_newline():
+    text = verl.script(
+        config_of("--prompt_column", "a\nb"), layout(), [verl.Override("data.prompt_key", "prompt", "prompt_column")]
+    )
+    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+    assert shlex.split("data.prompt_key=prompt")[0] in text and EVAL_DATA.exists()

@@ -1,0 +1,520 @@
+"""scripts/verl_train.py with the installed verl: what composes, loads and is found, runs on CPU, and a Ray cluster."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script
+from omegaconf import OmegaConf
+from verl_helpers import CPU_OVERRIDES, cpu_env, forked_workers, read_rows, run_command
+
+launcher = load_script("verl_train")
+ppo = load_script("ppo_train")
+
+# the launcher's own settings decide these, or it refuses them
+OWN = (
+    "trainer.n",
+    "transfer_queue",
+    "ray_kwargs.ray_init.num_cpus",
+    "actor_rollout_ref.actor.use_torch",
+    "critic.fsdp",
+)
+OWN += ("actor_rollout_ref.ref.use_torch", "actor_rollout_ref.actor.strategy", "critic.strategy")
+CPU = [f"--override={text}" for text in CPU_OVERRIDES if not text.startswith(OWN)]
+CRITIC_ONLY = ("critic.model", "+critic.model")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Flags of a small set of prompts."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, source, count in (("train", TRAIN_DATA, 32), ("eval", EVAL_DATA, 4)):
+        (folder / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
+    sizes = ["--batch_size=16", "--max_prompt_tokens=32", "--max_new_tokens=24", "--lr=1e-3", "--critic_lr=1e-3"]
+    return [f"--data={folder}/train.jsonl", f"--eval_data={folder}/eval.jsonl", *sizes]
+
+
+def layout(**changes):
+    """A job whose files lie in /job."""
+    given = {"folder": "/job", "output": "/out", "hydra": "/out/hydra", "template": None, "held_out": True, "cpus": 16}
+    given |= {"reward_weights": {"right": 1.0, "tidy_2": 0.2}, "parameters": 7e9, "columns": []}
+    return launcher.Layout(**(given | changes))
+
+
+def composed(*flags, **changes):
+    """verl's configuration of a command line, which has to compose."""
+    config = launcher.parse_config(["--print", *flags])
+    launcher.check_expressible(config)
+    found, refused = launcher.compose_config(launcher.make_overrides(config, layout(**changes)))
+    assert not refused
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ composing
+
+VARIANTS = [
+    [],
+    ["--backend=megatron", "--precision=bf16", "--gradient_checkpointing", "--offload=all", "--lora_rank=8"],
+    ["--mismatch=icepop", "--lora_rank=8", "--lr_schedule=cosine", "--sequence_parallel=2"],
+]
+
+
+@pytest.mark.parametrize("number", range(len(launcher.PRESETS)), ids=list(launcher.PRESETS))
+def test_every_preset_composes_and_passes_verls_validation(number):
+    flags = VARIANTS[number % len(VARIANTS)]
+    found = composed("--algorithm", list(launcher.PRESETS)[number], *flags)
+    assert launcher.config_findings(found) == []
+
+
+def test_values_arrive_as_they_were_meant():
+    texts = ["it's", "{{ bos_token }}{% for m in x %}{{ m['content'] }}{{ '\\n' }}{% endfor %}", "a b", "null", "1", ""]
+    texts += ["back\\slash", "end\\", "quo\\'te", 'dou"ble', "[a]", "{a: b}", "a,b", "ü=1", "$x", "#"]
+    config = launcher.parse_config(["--print"])
+    extra = [
+        launcher.Override(f"+trainer.text_{i}", launcher.hydra_value(text), "override") for i, text in enumerate(texts)
+    ]
+    found, refused = launcher.compose_config([*launcher.make_overrides(config, layout()), *extra])
+    assert not refused and [found.trainer[f"text_{i}"] for i in range(len(texts))] == texts
+    found = composed("--mismatch=icepop", "--algorithm=gdpo")
+    assert found.algorithm.rollout_correction.rollout_is_threshold == "0.5_2.0"
+    assert list(found.algorithm.gdpo_reward_keys) == ["right", "tidy_2"]
+    assert list(found.algorithm.gdpo_reward_weights) == [1.0, 0.2]
+    assert found.actor_rollout_ref.actor.optim.override_optimizer_config == {"eps": 1e-5}
+
+
+def test_an_unknown_key_is_named_with_its_origin():
+    texts = ["trainer.total_epoch=3", "data.seed=3", "data.x=[1", "+data.new=1", "nothing.at.all=2"]
+    config = launcher.parse_config(["--print", *(f"--override={text}" for text in texts)])
+    found, refused = launcher.compose_config(launcher.make_overrides(config, layout()))
+    assert found is None and len(refused) == 3
+    for text in (texts[0], texts[2], texts[4]):
+        assert sum(f"got {text} (from override)" in line for line in refused) == 1
+
+
+def trap_example(trap: str) -> str:
+    """An override of a trap that a user could write."""
+    leaves = {
+        "custom_reward_function": "custom_reward_function.path=x.py",
+        "reward_model": "reward_model.reward_manager=dapo",
+        "sandbox_fusion": "sandbox_fusion.url=http://x",
+        "reward.custom_reward_function": "reward.custom_reward_function.path=x.py",
+        "reward.reward_manager": "reward.reward_manager.name=dapo",
+        launcher.SAMPLER: f"{launcher.SAMPLER}.path=null",
+        launcher.KWARGS: f"+{launcher.KWARGS}.x=1",
+        "trainer.v1.sampler.sync_refill_failed_groups": "trainer.v1.sampler.sync_refill_failed_groups=True",
+        "trainer.v1.trainer_mode": "trainer.v1.trainer_mode=colocate_async",
+        "trainer.use_v1": "trainer.use_v1=False",
+    }
+    return leaves.get(trap, f"{trap}=1")
+
+
+def test_verl_takes_every_trap_without_a_word_and_we_take_none():
+    texts = [trap_example(trap) for trap in launcher.TRAPS]
+    users = [launcher.Override(*text.split("=", 1), "override") for text in texts]
+    keys = {user.key.lstrip("+") for user in users}
+    ours = launcher.make_overrides(launcher.parse_config(["--print"]), layout())
+    found, refused = launcher.compose_config([*(o for o in ours if o.key not in keys), *users])
+    assert not refused and found.custom_reward_function.path == "x.py"
+    for text in texts:
+        with pytest.raises(launcher.UserError, match="expected a key that verl"):
+            launcher.split_override(text)
+
+
+def test_clip_ratio_is_the_no_op_that_the_launcher_never_writes():
+    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
+    from verl.utils.config import omega_conf_to_dataclass
+
+    torch.manual_seed(0)
+    old, new, advantages = torch.randn(4, 5), torch.randn(4, 5), torch.randn(4, 5)
+
+    def loss(*flags, **changes):
+        actor = composed("--algorithm", "grpo", "--aggregation", "token_mean", *flags).actor_rollout_ref.actor
+        actor = omega_conf_to_dataclass(OmegaConf.merge(actor, changes))
+        return compute_policy_loss_vanilla(old, new, advantages, torch.ones(4, 5), config=actor)[0]
+
+    assert loss(clip_ratio=0.9) == loss(clip_ratio=0.01)
+    assert "actor_rollout_ref.actor.clip_ratio" not in {k for keys in launcher.TABLE.values() for k in keys}
+    ours, _, _ = ppo.policy_loss(new, old, advantages, 0.1, 0.3, 0.0)
+    torch.testing.assert_close(loss("--clip_eps_low=0.1", "--clip_eps_high=0.3"), ours.mean(), rtol=1e-6, atol=1e-6)
+
+
+LOSS_PRESETS = ["ppo", "dr_grpo", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "gpg"]
+
+
+@pytest.mark.parametrize("preset", LOSS_PRESETS)
+def test_loss_of_a_preset_is_ours(preset):
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+    from verl.utils.config import omega_conf_to_dataclass
+
+    flags = ["--algorithm", preset, "--max_new_tokens", "9"]
+    actor = omega_conf_to_dataclass(composed(*flags).actor_rollout_ref.actor)
+    actor.global_batch_info["loss_scale_factor"] = actor.loss_scale_factor
+    torch.manual_seed(1)
+    old = torch.randn(6, 7) - 2
+    new = (old + 0.3 * torch.randn(6, 7)).requires_grad_()
+    mask = (torch.arange(7) < torch.tensor([7, 1, 3, 5, 7, 2])[:, None]).float()
+    advantages = torch.randn(6, 1).expand(6, 7) * mask
+    loss = get_policy_loss_fn(actor.policy_loss.loss_mode)
+    theirs, _ = loss(old, new, advantages, mask, actor.loss_agg_mode, actor)
+    config = ppo.parse_config(flags)
+    twin = new.detach().clone().requires_grad_()
+    given = {"logprobs": twin, "old_logprobs": old, "advantages": advantages, "mask": mask, "config": config}
+    per_token, _ = ppo.LOSSES[config.loss](**given)
+    weights = ppo.token_weights(mask, config, mask.sum(), len(mask))
+    (per_token * weights).sum().backward()
+    theirs.backward()
+    torch.testing.assert_close(theirs.detach(), (per_token * weights).sum().detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(new.grad, twin.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_our_estimators_are_registered_once_and_are_ours():
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+    launcher.register_estimators()
+    launcher.register_estimators()
+    scores = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
+    index = np.array(["a", "b", "a", "b", "a", "c"], dtype=object)
+    groups = torch.tensor([0, 1, 0, 1, 0, 2])
+    mask = torch.ones(6, 3)
+    rewards = torch.zeros(6, 3)
+    rewards[:, -1] = scores
+    for preset in ("gpg", "maxrl"):
+        name = composed("--algorithm", preset).algorithm.adv_estimator
+        got, _ = get_adv_estimator_fn(name)(token_level_rewards=rewards, response_mask=mask, index=index, config=None)
+        torch.testing.assert_close(got, ppo.ADVANTAGES[preset](scores=scores, groups=groups)[:, None] * mask)
+
+
+def test_fewer_cpus_than_ray_waits_for_are_found():
+    found = composed()
+    found.ray_kwargs.ray_init.num_cpus = 5
+    assert any("expected 13" in f for f in launcher.config_findings(found))
+    found.transfer_queue.backend.SimpleStorage.num_data_storage_units = 1
+    found.ray_kwargs.ray_init.num_cpus = 6
+    assert launcher.config_findings(found) == []
+
+
+# ------------------------------------------------------------------------------------------------ manager and buffer
+
+
+def test_manager_tells_ids_and_prompt_and_takes_penalties(tmp_path):
+    from tensordict import TensorDict
+    from transformers import AutoTokenizer
+    from verl import DataProto
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    (tmp_path / "r.py").write_text(
+        "def count(prompts, completions, completion_ids, **k):\n"
+        "    return [100 * len(i) + len(p[-1]['content']) for i, p in zip(completion_ids, prompts)]\n"
+    )
+    launcher.write_reward_module(tmp_path / "job", [f"{tmp_path}/r.py:count"], ["answer"])
+    flags = ["--max_new_tokens=10", "--overlong_share=0.5", "--missing_eos_penalty=7"]
+    found = composed(*flags, folder=str(tmp_path / "job"))
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    manager = load_reward_manager(found, tokenizer)
+    for length, ended in ((3, True), (7, True), (10, False)):
+        ids = [40] * (length - ended) + [tokenizer.eos_token_id] * ended
+        batch = {
+            "responses": torch.tensor([[*ids, 0, 0]]),
+            "attention_mask": torch.tensor([[1] * (4 + length) + [0, 0]]),
+        }
+        arrays = {"data_source": "d", "raw_prompt": [{"role": "user", "content": "12345"}], "extra_info": {"index": 0}}
+        arrays |= {"reward_model": {"ground_truth": "x"}}
+        columns = {name: np.empty(1, dtype=object) for name in arrays}
+        for name, value in arrays.items():
+            columns[name][0] = value
+        data = DataProto(batch=TensorDict(batch, batch_size=1), non_tensor_batch=columns)
+        result = manager.loop.run_until_complete(manager.run_single(data))
+        assert result["reward_extra_info"]["score"] == 100 * length + 5  # before penalties
+        # 0 up to 5 tokens, then in five steps to 1
+        expected = 100 * length + 5 - max(0, length - 5) / 5 - (0 if ended else 7)
+        assert result["reward_score"] == pytest.approx(expected)
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    """verl's replay buffer of ours over a TransferQueue in memory."""
+    from verl.trainer.ppo.v1 import replay_buffer
+
+    store = {"train": {}}
+
+    class Fake:
+        def kv_list(self):
+            return {name: {k: dict(tag) for k, (tag, _) in items.items()} for name, items in store.items()}
+
+        def kv_clear(self, partition_id, keys):
+            for key in keys:
+                store[partition_id].pop(key, None)
+
+        def kv_batch_get(self, keys, partition_id, select_fields):
+            return {name: [store[partition_id][key][1][name] for key in keys] for name in select_fields}
+
+    monkeypatch.setattr(replay_buffer, "tq", Fake())
+
+    def put(uid, scores, status="finished"):
+        store["train"][uid] = ({"is_prompt": True, "status": status, "global_steps": 1}, None)
+        for i, score in enumerate(scores):
+            fields = {"extra_fields": {"reward_extra_info": {"score": score}}}
+            store["train"][f"{uid}_{i}_0"] = ({"status": "success"}, fields)
+
+    def make(refill, **own):
+        kind = launcher.strict_replay_buffer()
+        return kind(
+            trainer_mode="sync",
+            trainer_config={},
+            max_off_policy_threshold=8,
+            max_off_policy_strategy="drop",
+            sampler_kwargs=OmegaConf.create(own),
+            refill_fn=refill,
+            poll_interval=0.01,
+        )
+
+    return store, put, make
+
+
+def test_a_failed_prompt_ends_the_run_with_the_rewards_own_words(queue, tmp_path):
+    _, put, make = queue
+    put("a", [1.0, 0.0])
+    put("b", [1.0], status="failure")
+    buffer = make(None, error_file=str(tmp_path / "error.txt"))
+    with pytest.raises(RuntimeError, match=r"got 1 prompts whose rollout or reward failed.*log stands above"):
+        buffer.sample(1, "train", 2)
+    (tmp_path / "error.txt").write_text("REWARD FAILED: the judge is down")
+    with pytest.raises(RuntimeError, match="the judge is down"):
+        buffer.sample(1, "train", 2)
+
+
+def test_verls_own_buffer_trains_on_the_survivors(queue, monkeypatch):
+    """The trap itself: what StrictReplayBuffer is there for."""
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    _, put, _ = queue
+    put("a", [1.0, 0.0])
+    put("b", [1.0], status="failure")
+    plain = ReplayBuffer("sync", {}, 8, "drop", {}, poll_interval=0.01)
+    batch, _ = plain.sample(1, "train", 2)
+    assert sorted(batch.keys) == ["a_0_0", "a_1_0", "b_0_0"]
+
+
+@pytest.mark.parametrize("max_refills", [0, 1, 3])
+def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills):
+    _, put, make = queue
+    asked = []
+
+    def refill(count):
+        for _ in range(count):
+            asked.append(f"r{len(asked)}")
+            put(asked[-1], [1.0, 1.0])  # never a signal
+        return count
+
+    put("a", [1.0, 0.0])
+    put("b", [0.0, 0.0])
+    buffer = make(refill, filter_groups_metric="score", train_batch_size=2, max_refills=max_refills)
+    batch, _ = buffer.sample(1, "train", 2)
+    picked = {key.split("_")[0] for key in batch.keys}
+    assert "a" in picked and len(picked) == 2  # the group with a signal has its place
+    assert len(asked) >= 2 * max_refills and len(asked) <= 2 * max_refills + 4
+    assert ("b" in picked) == (max_refills == 0)
+
+
+# ------------------------------------------------------------------------------------------------ --check
+
+
+def check(*flags, **env):
+    """--check through the command line; (exit code, report)."""
+    done = run_script("verl_train", "--check", *flags, *CPU, env=cpu_env() | env, timeout=240)
+    assert done.stdout.startswith("{"), done.stderr[-3000:]
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_check_loads_everything_and_leaves_nothing(data, tmp_path):
+    code, report, _ = check("--algorithm=grpo", *data, f"--output_dir={tmp_path}/out")
+    assert (code, report["findings"]) == (0, [])
+    assert report["data"] == {"rows": 32, "rows that fit": 32, "steps in an epoch": 16} and len(report["reward"]) == 6
+    assert report["memory_sums_GiB"] and not list((tmp_path).iterdir())
+
+
+REWARD_FILE = """
+import os
+
+
+def wobbly(prompts, completions, answer, **kwargs):
+    if os.environ.get("FAIL"):
+        raise ValueError("the judge is down")
+    return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
+"""
+
+
+def test_check_finds_a_reward_that_raises_and_prompts_that_do_not_fit(data, tmp_path):
+    (tmp_path / "r.py").write_text(REWARD_FILE)
+    flags = ["--reward", f"{tmp_path}/r.py:wobbly", *data, f"--output_dir={tmp_path}/out"]
+    code, report, _ = check(*flags, FAIL="1")
+    assert code == 1 and len(report["findings"]) == 6
+    assert all("the judge is down" in f for f in report["findings"])
+    code, report, _ = check(*flags)
+    assert code == 0 and {r["score"] for r in report["reward"]} == {0.0, 1.0}
+
+
+def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, capsys):
+    for name, value in cpu_env().items():
+        monkeypatch.setenv(name, value)
+    base = ["--check", *data, f"--output_dir={tmp_path}/out"]
+    cases = [
+        (["--max_prompt_tokens=5"], "rows within max_prompt_tokens"),
+        (["--gpus_per_node=3", "--algorithm=grpo"], "16 completions in a minibatch for 3 replicas"),
+        (["--vllm_memory=0.99"], "memory: sampling leaves"),
+        (["--override=trainer.save_every=3"], "trainer.save_every=3 (from override)"),
+        (["--override=actor_rollout_ref.actor.loss_agg_mode=mean"], "Invalid loss_agg_mode"),
+    ]
+    for flags, part in cases:
+        assert launcher.main([*base, *flags]) == 1, flags
+        assert any(part in f for f in json.loads(capsys.readouterr().out)["findings"]), flags
+
+
+def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"prompt": f" {i}+1=", "answer": str(i + 1)}) + "\n" for i in range(16)))
+    flags = ["--check", *data, f"--data={texts}", f"--eval_data={texts}", f"--output_dir={tmp_path}/out"]
+    assert launcher.main(flags) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    template = "actor_rollout_ref.model.custom_chat_template='x{{ messages[0].content }}'"
+    assert launcher.main([*flags, f"--override={template}"]) == 1
+    assert any("other token ids" in f for f in json.loads(capsys.readouterr().out)["findings"])
+    penalty = "+reward.reward_kwargs.missing_eos_penalty=0"  # ours is 1 with ppo, and every example ends
+    assert launcher.main([*flags, f"--override={penalty}"]) == 0
+    assert launcher.main([*flags, "--override=+reward.reward_kwargs.overlong_share=1"]) == 0
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+
+def run(folder: Path, *flags, timeout=240):
+    """The launcher's command line as a process of its own; all of its Ray ends with it."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU]
+    return run_command(command, cpu_env(), folder, timeout)
+
+
+def weights_of(folder: Path) -> dict:
+    """A model's weights by name, as transformers loads them; they are fp32."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_grpo_runs_saves_and_resumes(data, tmp_path):
+    fork = f"--override={forked_workers()}"
+    flags = [
+        "--run",
+        "--algorithm=grpo",
+        "--group_size=4",
+        "--eval_every=0",
+        *data,
+        f"--output_dir={tmp_path}/out",
+        fork,
+    ]
+    flags = [*flags, "--precision=fp32"]
+    done = run(tmp_path, *flags, "--steps=1")
+    assert done.returncode == 0, done.stdout[-6000:]
+    first = read_rows(tmp_path / "out" / "metrics.jsonl")
+    assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
+    assert first[1]["data"]["actor/lr"] == pytest.approx(1e-3)
+    refused = subprocess.run(
+        [sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU], env=cpu_env(), capture_output=True
+    )
+    assert refused.returncode == 2 and b"holds a run" in refused.stderr
+    start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
+    done = run(tmp_path, *flags, "--steps=2", "--resume")
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert [row["step"] for row in read_rows(tmp_path / "out" / "metrics.2.jsonl")] == [1, 2]
+    assert (tmp_path / "out" / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "2"
+    two = weights_of(tmp_path / "out" / "final")
+    # Adam moves a weight by the learning rate, 1e-3, at most, and one with a gradient of its own by nearly that
+    for before, after in ((start, one), (one, two)):
+        assert set(before) == set(after)
+        assert 5e-4 < max((before[k] - after[k]).abs().max().item() for k in before) < 2e-3
+    samples = read_rows(tmp_path / "out" / "samples" / "2.jsonl")
+    assert len(samples) == 16 and {round(row["score"], 4) for row in samples} <= {0.0, 0.2, 1.0, 1.2}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nothing listens."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A Ray cluster of one node on ports of its own; its address."""
+    folder = Path(tempfile.mkdtemp(prefix="vr"))  # sockets' paths must be short
+    port, dashboard, client = free_ports(3)
+    ray = str(Path(sys.executable).with_name("ray"))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # jobs run `python3`
+    env = cpu_env() | {"RAY_AUTH_MODE": "disabled", "PATH": path}
+    command = [ray, "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"]
+    command += ["--num-cpus=8", "--num-gpus=1", f"--temp-dir={folder}", "--disable-usage-stats", "--block"]
+    command += [f"--ray-client-server-port={client}"]
+    log = (tmp_path_factory.mktemp("ray") / "log").open("w")
+    process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+    address = f"http://127.0.0.1:{dashboard}"
+    for _ in range(120):
+        try:
+            launcher.fetch(address, "/api/version", 2)
+            break
+        except OSError:
+            assert process.poll() is None
+            time.sleep(0.5)
+    yield address
+    process.terminate()
+    process.wait(30)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# what an existing cluster decides itself
+SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
+
+
+def test_ppo_is_submitted_and_a_failing_job_tells_its_end(data, tmp_path, cluster):
+    (tmp_path / "r.py").write_text(REWARD_FILE)
+    flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly"]
+    env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
+    done = run_script("verl_train", *flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT, env=env)
+    assert done.returncode == 2 and "got a cluster with 1 GPUs; expected 2" in done.stderr
+    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=240)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert json.loads(done.stdout)["status"] == "SUCCEEDED"
+    metrics = [row for row in read_rows(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
+    assert [row["step"] for row in metrics] == [1, 2] and "actor/reward_kl_penalty" in metrics[0]["data"]
+    assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()
+
+
+def test_a_reward_that_raises_ends_a_submitted_job(data, tmp_path, cluster):
+    (tmp_path / "r.py").write_text(REWARD_FILE.replace("os.environ.get", "'FAIL' or os.environ.get"))
+    flags = [
+        "--submit",
+        cluster,
+        "--algorithm=grpo",
+        "--group_size=4",
+        "--steps=2",
+        *data,
+        "--reward",
+        f"{tmp_path}/r.py:wobbly",
+    ]
+    env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
+    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=240)
+    assert done.returncode == 3, done.stderr[-6000:]
+    assert "REWARD FAILED" in done.stderr and "the judge is down" in done.stderr and "is FAILED" in done.stderr
+    assert "the judge is down" in (tmp_path / "out" / "reward_error.txt").read_text()
