@@ -30,10 +30,11 @@ test-verl:  ## only those of verl, its real trainer on the CPU included: some mi
 	@PYTHON='$(PYTHON)' sh tools/venv.sh verl
 	.venv-verl/bin/python -m pytest tests/with_verl $(ARGS) $(NONE_FITS)
 
-check: setup  ## lint, size budgets, copies of one function identical in all scripts
+check: setup  ## lint, size budgets, copies of one function identical in all scripts, the notebook as made
 	$(RUN) -m ruff check .
 	$(RUN) tools/budget.py
 	$(RUN) tools/sync.py --check
+	$(RUN) tools/make_notebook.py --check
 
 setup:  ## make or update .venv (the others do this by themselves)
 	@PYTHON='$(PYTHON)' sh tools/venv.sh

@@ -993,6 +993,7 @@ def load_rewards(spec: str) -> list[tuple]:
         raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
     if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
         module_spec = importlib.util.spec_from_file_location(module_name, file)
         sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
         try:

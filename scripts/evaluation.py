@@ -680,6 +680,7 @@ def load_rewards(spec: str) -> list[tuple]:
         raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
     if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
         module_spec = importlib.util.spec_from_file_location(module_name, file)
         sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
         try:
@@ -2098,7 +2099,9 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
     records, values = task.score(rows, grouped)
     scored = time.perf_counter()
     metrics = {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()}
-    keys = unique_keys([json.dumps(row, sort_keys=True, default=str) for row in rows])
+    # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
+    named = prompts if config.completion_column else rows
+    keys = unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named])
     result = {
         "metrics": metrics,
         "definition": task.definition,

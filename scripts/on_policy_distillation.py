@@ -307,6 +307,11 @@ def check_settings_of_run(config: Config, world: int = 1) -> None:
     check_objective(config)
     check_batch(config, world)
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
@@ -841,6 +846,7 @@ def load_rewards(spec: str) -> list[tuple]:
         raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
     if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
         module_spec = importlib.util.spec_from_file_location(module_name, file)
         sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
         try:
@@ -1567,7 +1573,7 @@ def collect(config: Config, models: Models, engine, reward: Reward, rows: list[d
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
-            sample |= {"group": (rank + i * size) // config.group_size, "weights": getattr(reward, "weights", {})}
+            sample["weights"] = getattr(reward, "weights", {})
             samples.append(sample | {"score": scores[i]})
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"

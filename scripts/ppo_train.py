@@ -136,7 +136,7 @@ class Config:
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     # algorithm: choices
-    algorithm: str = setting("ppo", "named set of the choices whose default is its own", lambda: list(PRESETS))
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt")
     advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
     loss: str = setting(None, "policy loss", lambda: list(LOSSES))
@@ -162,14 +162,14 @@ class Config:
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
     # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
     gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
     gae_lambda: float = setting(0.95, "GAE lambda")
     whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
     whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
-    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; a bound of loss' own kind in some")
-    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; a bound of loss' own kind in some")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
     dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
     sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages")
     sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others")
@@ -229,8 +229,8 @@ class Config:
                 setattr(self, name, value)
 
 
-# What the algorithms without a critic share, and what each has of its own; figures are those of its paper, except
-# group_size (papers: 4 to 64) and the number of minibatches (papers: up to 16), which suit a batch of 128.
+# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
+# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
 GROUP_DEFAULTS = {
     **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
     **{"ppo_epochs": 1, "minibatches": 1, "kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3"},
@@ -266,10 +266,26 @@ PRESETS = {
         **{"loss": "gmpo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
         **{"clip_eps_low": 0.4, "clip_eps_high": 0.4},
     },
-    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "minibatches": 4},
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
     "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
     "clip_cov": {"loss": "clip_cov", "minibatches": 4},
     "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+READ_BY = {  # settings that only some values of a choice read
+    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
+    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
+    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
+    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
+    "gamma": ("advantage", {"gae", "reinforce_pp"}),
+    **dict.fromkeys(
+        ("clip_eps_low", "clip_eps_high"),
+        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
+    ),
+    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
+    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
+    **{"cov_frac": ("loss", {"clip_cov", "kl_cov"}), "kl_cov_coef": ("loss", {"kl_cov"})},
+    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
+    **{"norm_length": ("aggregation", {"fixed_length"}), "max_refills": ("dynamic_sampling", {True})},
 }
 GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
 
@@ -384,6 +400,11 @@ def check_config(config: Config, world: int = 1) -> None:
         f"try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
@@ -398,7 +419,8 @@ def check_algorithm(config: Config) -> None:
         f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
         "mean is the baseline; try --group_size 8",
     )
-    need(grouped or not c.dynamic_sampling, f"got --dynamic_sampling with {c.advantage}; expected a group estimator")
+    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
+    need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
     in_reward = c.kl_in == "reward"
     need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
@@ -413,11 +435,11 @@ def check_algorithm(config: Config) -> None:
     need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
     fixed = c.aggregation == "fixed_length"
     need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
-    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
-    if c.advantage != "gae":
-        idle = [n for n in ("critic_model", "critic_warmup_steps", "whiten_rewards") if getattr(c, n)]
-        idle += ["critic shared"] * (c.critic == "shared")
-        need(not idle, f"got {', '.join(idle)} with advantage {c.advantage}, which has no critic; try --algorithm ppo")
+    usual = Config(algorithm=c.algorithm)
+    for name, (choice, values) in READ_BY.items():
+        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
     if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
         say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
 
@@ -658,7 +680,7 @@ def gpg_verl_advantages(scores, groups, alone: float = 0.0, **_):
 def maxrl_advantages(scores, groups, **_):
     """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
     if (scores < 0).any():
-        raise RewardError("got a negative score; expected 0 or more with maxrl, which divides by a group's mean score")
+        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
     mean, _, _ = group_stats(scores, groups)
     return (scores - mean) / (mean + 1e-6)
 
@@ -1091,6 +1113,7 @@ def load_rewards(spec: str) -> list[tuple]:
         raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
     if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
         module_spec = importlib.util.spec_from_file_location(module_name, file)
         sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
         try:
@@ -1607,7 +1630,7 @@ def collect(config: Config, models: Models, engine, reward: Reward, rows: list[d
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
-            sample |= {"group": (rank + i * size) // config.group_size, "weights": getattr(reward, "weights", {})}
+            sample["weights"] = getattr(reward, "weights", {})
             samples.append(sample | {"score": scores[i]})
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
@@ -1627,16 +1650,16 @@ def shaped_score(config: Config, sample: dict) -> float:
 
 
 def all_equal(config: Config, group: list[dict]) -> bool:
-    """Whether a group's completions score alike (GDPO: by each reward), so that comparing them teaches nothing."""
-    each = config.advantage == "gdpo"
-    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in group}) == 1
+    """Whether a group's scored completions score alike (GDPO: by each reward): comparing them teaches nothing."""
+    each, scored = config.advantage == "gdpo", [s for s in group if any(v is not None for v in s["rewards"].values())]
+    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
 
 
 def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
     """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
 
     With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly sampled
-    ones, in at most `max_refills` further rounds; places still open then go to such groups.
+    ones, in at most `max_refills` further rounds; places still open then go to such groups, which train nothing.
 
     Returns:
         (samples of the batch, all that were sampled, the stream's next position).
@@ -1650,7 +1673,8 @@ def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, 
         picked = batch_rows(rows, config, start, count)
         start += count
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
-        noise = np.random.default_rng(seed).random((count * size, config.max_new_tokens))
+        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
+        noise = np.random.default_rng(seed).random((count * size, width))
         samples = collect(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
         if config.advantage == "remax":
             greedy = collect(config, models, engine, reward, picked, None, timer)
@@ -1662,7 +1686,8 @@ def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, 
             (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
         if len(kept) == prompts:
             break
-    batch = [s | {"group": i} for i, group in enumerate((kept + spare)[:prompts]) for s in group]
+    chosen = (kept + spare)[:prompts]
+    batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
     return batch, drawn, start
 
 
@@ -1719,15 +1744,17 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
     """Turn samples into a training batch of [B, T] tensors: old and reference log-probs, values, advantages, returns.
 
     With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
-    Rows that will train nothing are not run through the policy.
+    Without a reference or critic, rows that will train nothing are not run through the policy.
     """
     import torch
 
     batch, critic = collate(samples, models.pad_id, models.device), models.critic
-    keep = torch.tensor([s["finished"] or not config.mask_truncated for s in samples], device=models.device)
+    kept = [(s["finished"] or not config.mask_truncated) and not s.get("filler") for s in samples]
+    keep = torch.tensor(kept, device=models.device)
     batch["loss_mask"] = batch["response_mask"] * keep[:, None]
     names = ["values"] * bool(critic) + ["ref_logprobs"] * bool(models.reference)
-    names += ["old_logprobs"] * (config.ppo_epochs * config.minibatches > 1 or bool(models.reference))
+    kl_first = bool(models.reference) and config.kl_in == "reward"  # else the update measures it on its way
+    names += ["old_logprobs"] * (config.ppo_epochs * config.minibatches > 1 or kl_first)
     early = not critic and not models.reference  # then the advantages depend on no network
     if early:
         batch |= advantages_of(config, batch, samples, kl_coef)
@@ -1785,7 +1812,7 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
         return torch.tensor(values, dtype=torch.float32, device=response.device)
 
     kl = torch.zeros(response.shape, device=response.device)
-    if "ref_logprobs" in batch:
+    if "ref_logprobs" in batch and "old_logprobs" in batch:
         kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
     in_reward = kl_coef if config.kl_in == "reward" else 0.0
     rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
@@ -1853,7 +1880,8 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
 
     Returns:
         (sums, ratio_max): sums over the minibatch of the loss, and means over its trained tokens of clip fraction,
-        entropy, KL(old || new), value loss, w = trainer/sampler, KL(sampler || trainer), share of w that was cut.
+        entropy, KL(old || new), value loss, w = trainer/sampler, KL(sampler || trainer), share of w that was cut, and
+        KL(policy || reference) per token and per completion.
     """
     import torch
 
@@ -1863,7 +1891,7 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     active = set(contributing(config, batch))
     rows = [int(row) for row in rows if int(row) in active]
     trained = batch["loss_mask"][torch.as_tensor(rows, dtype=torch.long, device=models.device)].sum().clamp(min=1)
-    sums, ratio_max = torch.zeros(8, device=models.device), torch.zeros((), device=models.device)
+    sums, ratio_max = torch.zeros(10, device=models.device), torch.zeros((), device=models.device)
     if config.loss in ("clip_cov", "kl_cov") and train_policy:
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
     for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
@@ -1880,8 +1908,9 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
             ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
             kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
             sums[0] += (per_token.detach() * weights).sum()
-            means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"]])
-            sums[1:] += (means * mask).sum((1, 2)) / trained
+            means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
+            sums[1:9] += (means * mask).sum((1, 2)) / trained
+            sums[9] += (seen["kl_ref"] * mask).sum() / sequences
             ratio_max = torch.maximum(ratio_max, (ratio * mask).max())
             if not models.critic or models.critic.backbone:
                 scaler.scale(loss).backward()  # frees this graph before the critic's is built
@@ -1911,10 +1940,12 @@ def policy_terms(config: Config, piece: dict, logprobs):
     weights = mismatch_weights(old, sampled, mask, how, config.mismatch_low, config.mismatch_high)
     if how != "none":
         loss = loss * weights
+    kl_ref = mask * 0.0
     if "ref_logprobs" in piece and config.kl_in == "loss":
+        kl_ref = kl_estimate(logprobs.detach(), piece["ref_logprobs"], config.kl_estimator[:2])
         loss = loss + config.kl_coef * kl_loss(logprobs, old, piece["ref_logprobs"], config.kl_estimator)
     cut = (weights < w).float() if how == "tis" else (weights == 0).float()
-    return loss, {"clipped": clipped, "mismatch": [w, w - 1 - w.log(), cut]}
+    return loss, {"clipped": clipped, "mismatch": [w, w - 1 - w.log(), cut], "kl_ref": kl_ref}
 
 
 def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
@@ -1985,12 +2016,15 @@ def update_metrics(config: Config, applied: list, ratio_max: float, train_policy
 
     policy = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
     names = (*policy, "value/loss", "mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac")
+    names += ("kl/ref", "kl/ref_completion")
     names += ("optim/grad_norm", "optim/critic_grad_norm")
     means = torch.stack(applied).mean(0).tolist() if applied else []
     metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": ratio_max} if applied else {}
     drop = ("value/loss",) if config.advantage != "gae" else ()
+    if not config.kl_coef or config.kl_in == "reward" or config.ppo_epochs * config.minibatches > 1:
+        drop += ("kl/ref", "kl/ref_completion")  # those of sample_metrics stand
     if not train_policy:  # warm-up: nothing was measured of the policy
-        drop = (*policy, *names[5:8], "policy/ratio_max")
+        drop = (*policy, *names[5:10], "policy/ratio_max")
     return {name: value for name, value in metrics.items() if name not in drop}
 
 
@@ -2051,7 +2085,7 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
         metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(config, group) for group in groups)
     if config.dynamic_sampling:
         metrics["rollout/samples"] = len(samples)
-    if "ref_logprobs" in batch:
+    if "ref_logprobs" in batch and "old_logprobs" in batch:
         metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
         metrics["kl/ref_completion"] = batch["kl"].sum(1).mean().item()
     if "old_logprobs" in batch:
@@ -2451,10 +2485,12 @@ def train(config: Config) -> int:
     check_context(config, models, rows + held_out)
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
+    scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
     state = {"step": 0, "kl_coef": config.kl_coef, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
     state |= {"prompts": 0, "pending": None}  # prompts taken from the stream; metrics of a step still to be evaluated
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
+        saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
@@ -2562,8 +2598,10 @@ def dry_run(config: Config) -> None:
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
-    load_reward(config)
+    reward = load_reward(config)
     rows, held_out = load_splits(config, load_tokenizer(config))
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
     shape = AutoConfig.from_pretrained(config.model)
     with torch.device("meta"):
         parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())

@@ -142,6 +142,7 @@ def prepare(trainer, config) -> Subject:
     small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
     small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
     small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+    small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
     few = dataclasses.replace(config, **small)
     with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
     trainer.check_context(config, with_reference, rows + held_out)

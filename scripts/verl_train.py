@@ -130,7 +130,7 @@ class Config:
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     # algorithm: choices
-    algorithm: str = setting("ppo", "named set of the choices whose default is its own", lambda: list(PRESETS))
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt")
     advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
     loss: str = setting(None, "policy loss", lambda: list(LOSSES))
@@ -156,14 +156,14 @@ class Config:
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
     # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
     gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
     gae_lambda: float = setting(0.95, "GAE lambda")
     whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
     whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
-    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; a bound of loss' own kind in some")
-    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; a bound of loss' own kind in some")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
     dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
     sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages")
     sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others")
@@ -246,8 +246,8 @@ class Config:
                 setattr(self, name, value)
 
 
-# What the algorithms without a critic share, and what each has of its own; figures are those of its paper, except
-# group_size (papers: 4 to 64) and the number of minibatches (papers: up to 16), which suit a batch of 128.
+# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
+# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
 GROUP_DEFAULTS = {
     **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
     **{"ppo_epochs": 1, "minibatches": 1, "kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3"},
@@ -283,10 +283,26 @@ PRESETS = {
         **{"loss": "gmpo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
         **{"clip_eps_low": 0.4, "clip_eps_high": 0.4},
     },
-    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "minibatches": 4},
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
     "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
     "clip_cov": {"loss": "clip_cov", "minibatches": 4},
     "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+READ_BY = {  # settings that only some values of a choice read
+    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
+    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
+    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
+    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
+    "gamma": ("advantage", {"gae", "reinforce_pp"}),
+    **dict.fromkeys(
+        ("clip_eps_low", "clip_eps_high"),
+        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
+    ),
+    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
+    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
+    **{"cov_frac": ("loss", {"clip_cov", "kl_cov"}), "kl_cov_coef": ("loss", {"kl_cov"})},
+    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
+    **{"norm_length": ("aggregation", {"fixed_length"}), "max_refills": ("dynamic_sampling", {True})},
 }
 GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
 
@@ -404,6 +420,11 @@ def check_config(config: Config, world: int = 1) -> None:
         f"try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
@@ -418,7 +439,8 @@ def check_algorithm(config: Config) -> None:
         f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
         "mean is the baseline; try --group_size 8",
     )
-    need(grouped or not c.dynamic_sampling, f"got --dynamic_sampling with {c.advantage}; expected a group estimator")
+    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
+    need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
     in_reward = c.kl_in == "reward"
     need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
@@ -433,11 +455,11 @@ def check_algorithm(config: Config) -> None:
     need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
     fixed = c.aggregation == "fixed_length"
     need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
-    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
-    if c.advantage != "gae":
-        idle = [n for n in ("critic_model", "critic_warmup_steps", "whiten_rewards") if getattr(c, n)]
-        idle += ["critic shared"] * (c.critic == "shared")
-        need(not idle, f"got {', '.join(idle)} with advantage {c.advantage}, which has no critic; try --algorithm ppo")
+    usual = Config(algorithm=c.algorithm)
+    for name, (choice, values) in READ_BY.items():
+        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
     if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
         say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
 
@@ -1309,6 +1331,7 @@ def load_rewards(spec: str) -> list[tuple]:
         raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
     if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
         module_spec = importlib.util.spec_from_file_location(module_name, file)
         sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
         try:
@@ -1557,7 +1580,7 @@ def gpg_advantages(scores, groups, alone: float = 0.0, **_):
 def maxrl_advantages(scores, groups, **_):
     """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
     if (scores < 0).any():
-        raise RewardError("got a negative score; expected 0 or more with maxrl, which divides by a group's mean score")
+        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
     mean, _, _ = group_stats(scores, groups)
     return (scores - mean) / (mean + 1e-6)
 

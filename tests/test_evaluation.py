@@ -970,6 +970,18 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
     assert found["rows"] == 4 and found["worse"] == 4
 
 
+def test_two_files_of_completions_have_the_same_rows(ev, tmp_path, capsys):
+    for name, done in (("before", "1"), ("after", "2")):
+        rows = [{"prompt": str(i), "answer": "1", "done": done if i < 4 else "1"} for i in range(6)]
+        data = write_rows(tmp_path / f"{name}.jsonl", rows)
+        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", "done")
+    flags = ["--compare", str(tmp_path / "before"), str(tmp_path / "after"), "--output_dir", str(tmp_path / "c")]
+    assert ev.main(flags) == 0
+    assert "in one of the runs only" not in capsys.readouterr().err
+    found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
+    assert found["rows"] == 6 and found["worse"] == 4
+
+
 def test_html_escapes_what_the_model_wrote(ev, tmp_path):
     attack = "<script>alert(1)</script><img src=x onerror=alert(2)>\x00\ud800"
     rows = [{"prompt": f"p {attack}", "answer": attack, "done": f"\\boxed{{{attack}}}"}]

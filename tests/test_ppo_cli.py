@@ -558,6 +558,15 @@ def rewarded(ours, small, tmp_path):
     return run
 
 
+def test_a_reward_file_imports_its_neighbours_also_later(rewarded, tmp_path):
+    (tmp_path / "neighbour.py").write_text("def half(completions):\n    return [0.5] * len(completions)\n")
+    (tmp_path / "later.py").write_text("from neighbour import half\n")
+    source = "from neighbour import half\n\n\ndef mine(completions, **kwargs):\n    import later\n"
+    code, error, out = rewarded(source + "    return later.half(completions)\n", "mine")
+    assert code == 0, error
+    assert [row["reward/mine"] for row in metrics(out) if "reward/mine" in row] == [0.5, 0.5]
+
+
 def test_weights_none_and_columns(rewarded):
     source = """
 def first(completions, answer):
@@ -851,10 +860,11 @@ BAD_INPUT = {
     "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
     "minibatches": (
         ["--minibatches=", "3"],
-        ["got batch_size 8, minibatches 3", "multiple of 3", "try --batch_size 9"],
+        ["got batch_size 8, group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"],
     ),
     "top-p": (["--top_p=", "0.9"], ["got top_p 0.9", "expected 1.0", "--temperature"]),
     "top-k": (["--top_k=", "20"], ["top_k 20", "expected"]),
+    "4 bit merged": (["--load_in_4bit=", "true", "--lora_rank=4", "--merge_lora"], ["got --merge_lora", "try merging"]),
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
     "kl target without kl": (["--kl_target=", "3", "--kl_coef=0"], ["got --kl_target", "try --kl_coef"]),
     "tracker unknown": (["--report_to=", "mlflow"], ["mlflow", "expected wandb"]),

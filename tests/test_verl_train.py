@@ -232,8 +232,9 @@ def test_every_fixed_setting_is_tried():
         assert FIELDS[name].default in allowed
 
 
-def test_a_setting_that_does_nothing_here_is_no_error():
-    verl.check_expressible(config_of("--algorithm", "dr_grpo", "--advantage_eps", "1e-4"))
+def test_a_setting_that_nothing_would_read_is_an_error():
+    with pytest.raises(verl.UserError, match=r"advantage_eps 0\.0001 with advantage mean; expected advantage gdpo or grpo"):
+        verl.check_expressible(config_of("--algorithm", "dr_grpo", "--advantage_eps", "1e-4"))
 
 
 def test_nothing_to_do_is_an_error():

@@ -29,7 +29,7 @@ FILE_LINES, FUNCTION_LINES, NESTING = 700, 60, 4
 # (file, function or "" for the whole file): (code lines, reason)
 EXCEPTIONS = {
     ("scripts/ppo_train.py", ""): (
-        1850,
+        1890,
         "a full trainer in one file that is copied whole: 20 algorithms, two rollout engines, LoRA, exact resume",
     ),
     ("scripts/create_reward_template.py", ""): (

@@ -1,0 +1,241 @@
+"""The annotated settings in assets/ load into their trainers, which read every key and refuse what is wrong."""
+
+import ast
+import dataclasses
+import json
+import re
+
+import pytest
+import yaml
+from conftest import ASSETS, ROOT, SCRIPTS, TINY_LM, load_script, run_script
+
+FILES = {
+    "ppo_train": "training_config.yaml",
+    "grpo_train": "trl_grpo_config.yaml",
+    "on_policy_distillation": "distillation_config.yaml",
+    "verl_train": "verl_config.yaml",
+}
+KEY = re.compile(r"^(?:# )?([a-z_0-9]+):(?: |$)", re.MULTILINE)
+RATE = {"grpo_train": "learning_rate"}  # lr elsewhere
+
+trainers = pytest.mark.parametrize("name", FILES)
+complete = pytest.mark.parametrize("name", [name for name in FILES if name != "verl_train"])
+
+
+def parse(name: str, *argv):
+    """The settings of a trainer's command line, as its main() reads them."""
+    script, argv = load_script(name), list(map(str, argv))
+    if name == "verl_train":
+        return script.parse_config(script.hardware_flags(argv) + argv)
+    return getattr(script, "parse_arguments", script.parse_config)(argv)
+
+
+def fields(name: str) -> list[str]:
+    """Settings of a trainer."""
+    return [f.name for f in dataclasses.fields(load_script(name).Config)]
+
+
+def text(name: str) -> str:
+    """A trainer's annotated settings."""
+    return (ASSETS / FILES[name]).read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------ the files
+
+
+@complete
+def test_file_names_every_setting_once(name):
+    assert sorted(KEY.findall(text(name))) == sorted(fields(name))
+
+
+@complete
+def test_values_are_the_defaults_from_any_folder(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert parse(name, "--config", ASSETS / FILES[name]) == load_script(name).Config()
+
+
+def test_verl_file_names_settings_and_all_that_only_verl_has():
+    keys = KEY.findall(text("verl_train"))
+    assert len(set(keys)) == len(keys) and set(keys) <= set(fields("verl_train"))
+    assert set(fields("verl_train")) - set(fields("ppo_train")) <= set(keys)
+    assert {"hardware", "backend", "verl_rollout", "offload", "override", "ship"} <= set(keys)
+
+
+def test_verl_file_means_what_its_comments_say():
+    config = parse("verl_train", "--config", ASSETS / FILES["verl_train"])
+    assert (config.nodes, config.gpus_per_node, config.gpu_memory, config.vllm_memory) == (1, 8, 80.0, 0.6)
+    assert (config.precision, config.gradient_checkpointing, config.offload) == ("bf16", True, "none")
+    prompts = config.batch_size // config.group_size
+    assert (prompts, prompts // config.minibatches, config.lr, config.kl_coef) == (128, 32, 1e-6, 0.001)
+
+
+def test_verl_reads_the_file_of_ppo_train_too(tmp_path):
+    path = ASSETS / FILES["ppo_train"]
+    ours, verls = parse("ppo_train", "--config", path), parse("verl_train", "--config", path)
+    left_out = {"output_dir"}
+    assert all(getattr(verls, n) == getattr(ours, n) for n in set(fields("ppo_train")) - left_out)
+
+
+@trainers
+def test_commented_lines_are_settings_too(name):
+    """Every `# key: value` becomes valid by taking its mark away."""
+    commented = re.findall(r"^# ([a-z_0-9]+: .*?|[a-z_0-9]+:)(?: +#.*)?\n((?:#   - .*\n)*)", text(name), re.MULTILINE)
+    assert len(commented) > 3
+    for line, items in commented:
+        ((key, value),) = yaml.safe_load(line + "\n" + items.replace("# ", "", -1)).items()
+        values = value if isinstance(value, list) else [value]
+        assert values != [None], line
+        script = load_script(name)
+        parser = script.build_parser(script.Config, "")
+        words = [f"--{key}={'true' if item is True else item}" for item in values]
+        assert getattr(parser.parse_args(words), key) is not None
+
+
+# ------------------------------------------------------------------------------------------------ who reads what
+
+
+CHECKS = {"FREE_ON_RESUME", "POSITIVE"}  # lists of names that use none of them
+
+
+def names_read(source: str) -> set[str]:
+    """Names that code reads as an attribute, or has as a string to look one up; declaring or checking is no reading."""
+    tree = ast.parse(source)
+    for node in tree.body:
+        if getattr(node, "name", "") == "Config":
+            node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)]
+    tree.body = [n for n in tree.body if getattr(getattr(n, "targets", [n])[0], "id", "") not in CHECKS]
+    found = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
+    return found | {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+@trainers
+def test_script_reads_every_key(name):
+    assert set(KEY.findall(text(name))) - names_read((SCRIPTS / f"{name}.py").read_text(encoding="utf-8")) == set()
+
+
+def test_key_that_nobody_reads_is_noticed():
+    source = """
+class Config:
+    a: int = setting(1, "b")
+    b: int = setting(2, "as a")
+    c: int = setting(3, "")
+    d: int = setting(4, "")
+
+    def __post_init__(self):
+        self.d
+
+POSITIVE = ("b",)
+
+def f(config):
+    config.b = config.a
+    return "c"
+"""
+    assert {"a", "b", "c", "d"} - names_read(source) == {"b"}
+
+
+# ------------------------------------------------------------------------------------------------ --config
+
+
+@pytest.fixture
+def load(tmp_path, capsys):
+    """Write a settings file and load it: returns the config, or (exit code, what was said)."""
+
+    def write_and_load(name: str, content: str, *flags):
+        path = tmp_path / "mine.yaml"
+        path.write_text(content)
+        script = load_script(name)
+        try:
+            return parse(name, "--config", path, *flags)
+        except script.UserError as error:
+            return error.code, str(error)
+        except SystemExit as stop:
+            return stop.code, capsys.readouterr().err
+
+    return write_and_load
+
+
+@trainers
+def test_small_numbers_are_floats(load, name):
+    rate = RATE.get(name, "lr")
+    assert yaml.safe_load("x: 5e-6") == {"x": "5e-6"}  # what PyYAML alone makes of it
+    assert getattr(load(name, f"{rate}: 5e-6\n"), rate) == 5e-6
+
+
+@trainers
+@pytest.mark.parametrize("line", ["steps: 4.5", "steps: many", "steps: true", "temperature: warm", "steps: [1, x]"])
+def test_wrong_type_is_refused(load, name, line):
+    code, said = load(name, line + "\n")
+    assert code == 2 and re.search(rf"--{line.split(':')[0]}\b", said) and "invalid" in said
+
+
+@trainers
+def test_wrong_choice_and_truth_value_are_refused(load, name):
+    boolean = "use_cpu" if name == "grpo_train" else "gradient_checkpointing"
+    code, said = load(name, f"{boolean}: perhaps\n")
+    assert code == 2 and "got 'perhaps', expected true or false" in said
+    code, said = load(name, "precision: fp64\n")
+    assert code == 2 and "invalid choice: 'fp64'" in said
+    assert getattr(load(name, f"{boolean}: on\n"), boolean) is True
+
+
+@trainers
+def test_unknown_key_is_refused_with_the_nearest(load, name):
+    code, said = load(name, "steps: 3\ntemprature: 1\n")
+    assert code == 2 and "mine.yaml: got unknown key 'temprature'" in said and "try temperature" in said
+
+
+@trainers
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("steps:\n", "got no value for 'steps'"),
+        ("- steps\n", "without 'key: value' lines"),
+        ("steps: [1\n", "expected a readable YAML file"),
+        ("model: {a: 1}\nsteps: {b: 2}\n", "invalid int value"),
+    ],
+)
+def test_other_yaml_is_refused(load, name, content, says):
+    code, said = load(name, content)
+    assert code == 2 and says in said
+
+
+@trainers
+def test_flags_win_and_lists_repeat(load, name):
+    config = load(name, "steps: 3\nseed: 4\nreport_to: [wandb, trackio]\n", "--steps", "5")
+    assert (config.steps, config.seed, config.report_to) == (5, 4, ["wandb", "trackio"])
+    assert load(name, "report_to: [wandb]\n", "--report_to", "trackio").report_to == ["trackio"]
+
+
+@trainers
+def test_missing_file_is_refused(name, tmp_path):
+    script = load_script(name)
+    with pytest.raises(script.UserError, match=r"nothing\.yaml.*expected a readable YAML file"):
+        parse(name, "--config", tmp_path / "nothing.yaml")
+
+
+# ------------------------------------------------------------------------------------------------ real command lines
+
+
+@complete
+def test_file_as_it_is_through_the_command_line(name, tmp_path):
+    flags = ("--teacher", TINY_LM) if name == "on_policy_distillation" else ()
+    done = run_script(name, "--config", ASSETS / FILES[name], "--dry_run", "--steps", 7, *flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert (plan["settings"]["steps"], plan["settings"]["seed"]) == (7, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_verl_file_as_it_is_through_the_command_line(tmp_path):
+    path = ASSETS / FILES["verl_train"]
+    done = run_script("verl_train", "--config", path, "--output_dir", "run", "--print", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for line in ("data.train_batch_size=128", "actor_rollout_ref.rollout.n=8", "trainer.n_gpus_per_node=8"):
+        assert f"  {line}\n" in done.stdout
+    assert "actor_rollout_ref.actor.optim.lr=1e-06" in done.stdout
+
+
+def test_files_name_commands_and_documents_that_exist():
+    for name in FILES:
+        for path in re.findall(r"(?:scripts|assets|references)/[\w.]+\w", text(name)):
+            assert (ROOT / path).exists(), path

@@ -1,0 +1,438 @@
+"""assets/notebook_template.ipynb runs, repeats what ppo_train.py does, and says honestly what it found."""
+
+import base64
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import types
+
+import nbformat
+import numpy as np
+import pytest
+from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, run_script, script_env
+
+make = load_module(ROOT / "tools" / "make_notebook.py", "script_make_notebook")
+NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
+SMALL = (
+    "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\nMAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
+)
+ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|DIFFERENCE)")
+
+
+def template():
+    """The notebook as it stands."""
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def cell(notebook, name: str):
+    """The cell with this id."""
+    return next(c for c in notebook.cells if c.id == name)
+
+
+def execute(notebook, folder, settings=SMALL):
+    """Run a notebook in a folder, with further lines in its parameters cell, and nothing left in the home folder."""
+    from nbclient import NotebookClient
+
+    parameters = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
+    parameters.source += f"\n{settings}\nOUTPUT = {str(folder / 'out')!r}"
+    names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    env = script_env({name: str(folder / name) for name in names} | {"OMP_NUM_THREADS": "1"})
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute(env=env)
+    return notebook
+
+
+def text(notebook, name: str) -> str:
+    """What a cell printed."""
+    return "".join(o.text for o in cell(notebook, name).outputs if o.output_type == "stream")
+
+
+def pictures(notebook) -> list[bytes]:
+    """PNG images among a notebook's outputs."""
+    found = [o.data["image/png"] for c in notebook.cells if c.cell_type == "code" for o in c.outputs if "data" in o]
+    return [base64.b64decode(data) for data in found]
+
+
+def runs(notebook) -> dict:
+    """(arm, seed) -> held-out score and accuracy, as the run cell printed them."""
+    line = re.compile(r"^(\w+) +seed (\d+): held-out score (\S+), accuracy ([\d.]+);", re.MULTILINE)
+    return {(a, int(s)): (float(score), float(acc)) for a, s, score, acc in line.findall(text(notebook, "run"))}
+
+
+def command(notebook, arm: str) -> list[str]:
+    """The words of the command that the last cell printed for an arm."""
+    lines = text(notebook, "next").split("\n")
+    return shlex.split(lines[lines.index(f"# {arm}") + 1])
+
+
+def in_bundle(notebook):
+    """The notebook told where the bundle is, as it runs in another folder."""
+    cell(notebook, "setup").source = cell(notebook, "setup").source.replace('BUNDLE = ""', f"BUNDLE = {str(ROOT)!r}")
+    return notebook
+
+
+# ------------------------------------------------------------------------------------------------ the file
+
+
+def test_notebook_is_what_its_source_makes():
+    assert NOTEBOOK.read_text(encoding="utf-8") == make.notebook_text(make.SOURCE.read_text(encoding="utf-8"))
+
+
+def test_notebook_is_valid_clean_and_headless():
+    notebook = template()
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+    assert notebook.metadata.kernelspec == {"display_name": "Python 3", "language": "python", "name": "python3"}
+    assert "widgets" not in notebook.metadata
+    ids = [c.id for c in notebook.cells]
+    assert len(set(ids)) == len(ids) and all(re.fullmatch(r"[a-z-]+", name) for name in ids)
+    for c in notebook.cells:
+        if c.cell_type == "code":
+            assert c.outputs == [] and c.execution_count is None
+            compile(c.source, c.id, "exec")
+    assert [c.id for c in notebook.cells if "parameters" in c.metadata.get("tags", [])] == ["settings"]
+    assert not re.search(r"/(home|Users|root|work|tmp)/", NOTEBOOK.read_text(encoding="utf-8"))
+
+
+def test_links_inside_lead_to_headings():
+    markdown = "\n".join(c.source for c in template().cells if c.cell_type == "markdown")
+    headings = {h.replace(" ", "-") for h in re.findall(r"^#+ (.+)$", markdown, re.MULTILINE)}
+    links = re.findall(r"\]\(#([^)]+)\)", markdown)
+    assert len(links) >= 4 and set(links) <= headings
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["# %% a\n1\n\n# %% a\n2\n", "# %% [markdown] a\n# text\nx = 1\n"],
+    ids=["one name twice", "code in a text cell"],
+)
+def test_maker_refuses(source):
+    with pytest.raises(ValueError, match="expected"):
+        make.make_notebook(source)
+
+
+def test_maker_reads_names_tags_and_text():
+    notebook = make.make_notebook(
+        '"""kept out"""\n\n# %% [markdown] top\n# # Title\n#\n# text\n\n# %% s [parameters]\nX = 1\n'
+    )
+    assert [(c.id, c.cell_type, c.source) for c in notebook.cells] == [
+        ("top", "markdown", "# Title\n\ntext"),
+        ("s", "code", "X = 1"),
+    ]
+    assert notebook.cells[1].metadata == {"tags": ["parameters"]}
+
+
+# ------------------------------------------------------------------------------------------------ as it stands
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """The notebook executed with small settings, and its folder."""
+    folder = tmp_path_factory.mktemp("notebook")
+    notebook = in_bundle(template())
+    dump = "import json\nprint(json.dumps({name: results[name, SEEDS[0]][0] for name in ARMS}))"
+    notebook.cells.append(nbformat.v4.new_code_cell(dump, id="dump"))
+    return execute(notebook, folder, SMALL + "\nLR = 1e-3"), folder
+
+
+def test_both_arms_run_with_every_seed_and_are_reported(executed):
+    notebook, _ = executed
+    assert set(runs(notebook)) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
+    assert len(ANSWER.findall(text(notebook, "verdict"))) == 2
+    assert "baseline" in text(notebook, "samples") and "before" in text(notebook, "samples")
+    (picture,) = pictures(notebook)
+    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+    stderr = [o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.get("name") == "stderr"]
+    assert stderr == []
+
+
+def test_verdict_repeats_the_printed_figures(executed):
+    notebook, _ = executed
+    found = runs(notebook)
+    d = [found["idea", seed][0] - found["baseline", seed][0] for seed in (3, 5, 7)]
+    printed = re.search(r"by seed: (.*)", text(notebook, "verdict")).group(1)
+    assert [float(x) for x in printed.split(", ")] == pytest.approx(d, abs=2e-3)
+
+
+@pytest.mark.parametrize("arm", ["idea", "baseline"])
+def test_printed_command_repeats_the_arm_exactly(executed, arm):
+    """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
+    notebook, folder = executed
+    held_out = folder / "held_out.jsonl"
+    held_out.write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:16]))
+    words = [sys.executable, *command(notebook, arm)[1:], "--eval_data", str(held_out)]
+    done = subprocess.run(words, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (folder / "out" / arm / "metrics.jsonl").read_text().splitlines()]
+    names = {"reward": "reward/mean", "KL": "kl/ref", "length": "rollout/length_mean", "clipped": "policy/clip_frac"}
+    history = json.loads(text(notebook, "dump"))[arm]
+    assert len(history) == 3 and history[-1]["KL"] > 1e-3
+    for ours, theirs in zip(history, lines[1:], strict=True):
+        found = {name: ours[name] for name in names}
+        assert found == pytest.approx({name: theirs[key] for name, key in names.items()}, rel=1e-4, abs=1e-7)
+    score, accuracy = runs(notebook)[arm, 3]
+    assert (score, accuracy) == pytest.approx((lines[-1]["eval/score"], lines[-1]["eval/accuracy"]), abs=6e-4)
+
+
+# ------------------------------------------------------------------------------------------------ other ideas
+
+
+def test_asymmetric_clipping_in_the_idea_cell(tmp_path):
+    notebook = in_bundle(template())
+    idea = cell(notebook, "idea")
+    idea.source = re.sub(r"^IDEA = .*$", 'IDEA = {"loss": asymmetric}', idea.source, flags=re.MULTILINE)
+    # steps so wide that ratios leave [0.8, 1.2], and the bound above acts
+    wide = "\nSTEPS = 4\nPROMPTS = 4\nMINIBATCHES = 4\nLR = 3e-3\nEVAL_PROMPTS = 64"
+    execute(notebook, tmp_path, SMALL + wide)
+    assert set(runs(notebook)) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
+    answers = ANSWER.findall(text(notebook, "verdict"))
+    assert len(answers) == 2 and answers != ["NO EFFECT"] * 2
+    assert command(notebook, "idea")[1].endswith("idea.py") and "--loss idea" in text(notebook, "next")
+
+
+def test_function_and_setting_of_one_idea_are_the_same(tmp_path):
+    notebook = in_bundle(template())
+    idea = cell(notebook, "idea").source.split("BASELINE = ")[0]
+    cell(notebook, "idea").source = idea + 'BASELINE = {"clip_eps_high": 0.28}\nIDEA = {"loss": asymmetric}'
+    execute(notebook, tmp_path, SMALL + "\nLR = 3e-3\nSEEDS = [3]")
+    assert ANSWER.findall(text(notebook, "verdict")) == ["NO EFFECT"] * 2
+    words = command(notebook, "baseline")
+    assert words[1] == str(ROOT / "scripts" / "ppo_train.py") and words[words.index("--clip_eps_high") + 1] == "0.28"
+
+
+def test_other_reward_and_advantage_in_the_idea_cell(tmp_path):
+    notebook = in_bundle(template())
+    cell(notebook, "idea").source = '''
+def silent(prompts, completions, **_):
+    """Shorter is better."""
+    return [-float(len(c[-1]["content"])) for c in completions]
+
+
+def whole_batch(scores, **_):
+    """Against the whole batch."""
+    return scores - scores.mean()
+
+
+BASELINE = {"kl_coef": 0.0}
+IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
+'''
+    execute(notebook, tmp_path, SMALL.replace("STEPS = 3", "STEPS = 8") + "\nLR = 1e-3")
+    found = runs(notebook)
+    assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
+    words = command(notebook, "idea")
+    assert f"{tmp_path / 'out' / 'idea.py'}:silent" in words and words[words.index("--advantage") + 1] == "idea"
+    # both arms are judged by the baseline's reward, in training too: silence scores nothing there, never less
+    while_training = re.search(r"mean of all steps: baseline (\S+), idea (\S+)", text(notebook, "verdict"))
+    assert 0 < float(while_training.group(2)) < float(while_training.group(1))
+    assert all(found["idea", seed][0] < found["baseline", seed][0] for seed in (3, 5, 7))
+    words[words.index("--steps") + 1] = "1"
+    done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, env=script_env(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first = json.loads((tmp_path / "out" / "idea" / "metrics.jsonl").read_text().splitlines()[1])
+    assert first["reward/mean"] == first["reward/silent"] < -5
+
+
+def test_setting_that_the_loop_does_not_read_is_refused(tmp_path):
+    from nbclient.exceptions import CellExecutionError
+
+    notebook = in_bundle(template())
+    cell(notebook, "idea").source += '\nIDEA = {"gamma": 0.9}'
+    with pytest.raises(CellExecutionError, match=r"got \['gamma'\]; expected keys that this loop reads"):
+        execute(notebook, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ verdict
+
+
+@pytest.fixture(scope="module")
+def verdict():
+    """The function of the verdict cell, and its table of Student's t."""
+    source = cell(template(), "verdict").source.split("\n\n\ndef by_arm")[0]
+    names = {"np": np, "math": __import__("math")}
+    exec(source, names)
+    return names["verdict"], names["T95"]
+
+
+def test_table_of_student_t_is_that_of_simulation(verdict):
+    rng = np.random.default_rng(0)
+    for df, value in verdict[1].items():
+        below = (np.abs(rng.standard_t(df, 400_000)) < value).mean()
+        assert below == pytest.approx(0.95, abs=0.0016)  # 4.5 standard errors
+
+
+@pytest.mark.parametrize(
+    ("baseline", "idea", "begins"),
+    [
+        ([0.5, 0.6, 0.7], [0.5, 0.6, 0.7], "NO EFFECT"),
+        ([0.5], [0.9], "UNKNOWN"),
+        ([0.5, 0.5, 0.5], [0.6, 0.5, 0.4], "WITHIN THE NOISE"),
+        # mean 0.1, sd 0.04: half width 4.303 * 0.04 / sqrt(3) = 0.0994, then sd 0.0404: 0.1004
+        ([0.0, 0.0, 0.0], [0.06, 0.10, 0.14], "HINT: better"),
+        ([0.0, 0.0, 0.0], [0.0596, 0.10, 0.1404], "WITHIN THE NOISE"),
+        ([0.0] * 6, [-0.1, -0.2, -0.1, -0.2, -0.1, -0.2], "DIFFERENCE: worse"),
+        ([0.1, 0.9, 0.5, 0.2, 0.8, 0.4], [0.2, 1.0, 0.6, 0.31, 0.9, 0.5], "DIFFERENCE: better"),  # pairing matters
+    ],
+)
+def test_verdict(verdict, baseline, idea, begins, capsys):
+    said = verdict[0]("score", baseline, idea)
+    assert said.startswith(begins)
+    if begins.startswith("HINT"):
+        assert "25% of the time" in said and "95 % interval +0.001 to +0.199" in capsys.readouterr().out
+
+
+def test_false_alarms_are_as_rare_as_promised(verdict, capsys):
+    rng = np.random.default_rng(1)
+    said = [verdict[0]("score", np.zeros(6), rng.normal(size=6)) for _ in range(4000)]
+    assert sum(line.startswith("DIFFERENCE") for line in said) / 4000 == pytest.approx(0.05, abs=0.014)
+
+
+# ------------------------------------------------------------------------------------------------ set-up
+
+
+def run_setup(tmp_path, monkeypatch, lines="", transformers="5.23.0"):
+    """Run the set-up cell in an empty folder; returns its names and the commands that it ran."""
+    commands = []
+
+    def fake_run(command, check):
+        commands.append(command)
+        if command[0] == "git":
+            (tmp_path / "rl-training-code").symlink_to(ROOT)
+
+    source = cell(template(), "setup").source
+    for line in lines.split("\n") if lines else []:
+        source = re.sub(rf"^{line.split(' =')[0]} = .*$", line, source, flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", fake_run)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: transformers)
+    monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
+    names = {"__name__": "notebook"}
+    exec(compile(source, "setup", "exec"), names)
+    monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
+    return types.SimpleNamespace(**names), commands
+
+
+def test_setup_finds_the_clone_from_a_folder_inside(monkeypatch):
+    names, commands = run_setup(ROOT / "assets", monkeypatch)
+    assert names.bundle == str(ROOT) and commands == []
+
+
+def test_setup_clones_and_installs_on_colab(tmp_path, monkeypatch):
+    line = 'REPOSITORY_URL = "https://example.org/bundle.git"'
+    names, commands = run_setup(tmp_path, monkeypatch, line, transformers="4.57.1")
+    assert commands[0][-2:] == ["https://example.org/bundle.git", "rl-training-code"] and commands[0][:2] == [
+        "git",
+        "clone",
+    ]
+    assert commands[1] == [sys.executable, "-m", "pip", "install", "-q", "transformers>=5.23,<6"]
+    assert names.bundle == str(ROOT) and names.ppo.Config().steps == 100
+
+
+def test_setup_says_what_to_do_without_a_clone(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"got no scripts/ppo_train\.py in .*; expected .*; try BUNDLE = "):
+        run_setup(tmp_path, monkeypatch)
+
+
+# ------------------------------------------------------------------------------------------------ new_notebook.py
+
+REWARDS = """import functools
+
+def short(prompts, completions, **kwargs):
+    return [-float(len(c[-1]["content"])) for c in completions]
+
+half = functools.partial(short)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A folder with a reward file and data of one's own."""
+    (tmp_path / "my.py").write_text(REWARDS)
+    rows = TRAIN_DATA.read_text().splitlines(keepends=True)
+    (tmp_path / "train.jsonl").write_text("".join(rows[:40]))
+    (tmp_path / "books").mkdir()
+    return tmp_path
+
+
+def test_new_notebook_is_filled_in_and_runs(mine):
+    flags = ("--reward", "my.py:short*0.5", "--data", "train.jsonl", "--output", "books/idea.ipynb")
+    done = run_script("new_notebook", *flags, cwd=mine)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"wrote": "books/idea.ipynb", "run": "jupyter execute books/idea.ipynb"}
+    notebook = nbformat.read(mine / "books" / "idea.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    settings = cell(notebook, "settings").source
+    assert "DATA = '../train.jsonl'  # prompts" in settings and "REWARDS = ['../my.py:short*0.5']" in settings
+    assert f"BUNDLE = {os.path.relpath(ROOT, mine / 'books')!r}  # folder" in cell(notebook, "setup").source
+    unchanged = [c.source for c in notebook.cells if c.id not in ("setup", "settings")]
+    assert unchanged == [c.source for c in template().cells if c.id not in ("setup", "settings")]
+    execute(notebook, mine / "books", SMALL.replace("[3, 5, 7]", "[3, 4]"))
+    assert len(runs(notebook)) == 4 and "36 prompts, 4 held out" in text(notebook, "data")
+    assert "# without EVAL_DATA the script trains on all rows" in text(notebook, "next")
+
+
+def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
+    assert run_script("new_notebook", "--output", "plain.ipynb", cwd=mine).returncode == 0
+    notebook = nbformat.read(mine / "plain.ipynb", as_version=4)
+    cell(notebook, "setup").source = re.sub(
+        r"^BUNDLE = '[^']*'", 'BUNDLE = ""', cell(notebook, "setup").source, flags=re.M
+    )
+    cell(notebook, "settings").source = cell(notebook, "settings").source.replace(
+        "PRECISION = 'fp32'", 'PRECISION = "fp32"'
+    )
+    assert [c.source for c in notebook.cells] == [c.source for c in template().cells]
+
+
+def test_new_notebook_takes_hub_ids_and_precision(mine):
+    flags = ("--model", "Qwen/Qwen2.5-0.5B-Instruct", "--precision", "bf16", "--data", "openai/gsm8k:main")
+    flags += ("--eval-data", "openai/gsm8k:main@test", "--reward", "my.py:half", "--output", "gpu.ipynb")
+    assert run_script("new_notebook", *flags, cwd=mine).returncode == 0
+    settings = cell(nbformat.read(mine / "gpu.ipynb", as_version=4), "settings").source
+    found = {}
+    for name in ("MODEL", "PRECISION", "DATA", "EVAL_DATA", "REWARDS"):
+        found[name] = re.search(rf"^{name} = (.*?)  #", settings, re.MULTILINE).group(1)
+    assert found == {
+        **{"MODEL": "'Qwen/Qwen2.5-0.5B-Instruct'", "PRECISION": "'bf16'", "DATA": "'openai/gsm8k:main'"},
+        **{"EVAL_DATA": "'openai/gsm8k:main@test'", "REWARDS": "['my.py:half']"},
+    }
+
+
+def test_new_notebook_overwrites_only_with_force(mine):
+    (mine / "idea.ipynb").write_text("mine")
+    done = run_script("new_notebook", "--output", "idea.ipynb", cwd=mine)
+    assert done.returncode == 2 and "which exists" in done.stderr and (mine / "idea.ipynb").read_text() == "mine"
+    assert run_script("new_notebook", "--output", "idea.ipynb", "--force", cwd=mine).returncode == 0
+    nbformat.validate(nbformat.read(mine / "idea.ipynb", as_version=4))
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--reward", "no.py:f"], "no file 'no.py'"),
+        (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its functions; try short"),
+        (["--reward", "my.py:short*x"], "a weight that is a number"),
+        (["--reward", "my.py:functools"], "has no 'functools'"),
+        (["--reward", "my.py"], "expected FILE.py:function"),
+        (["--reward", "my.py:short", "--data", "nothing.jsonl"], "which is not a file"),
+        (["--data", "train.jsonl"], "got --data without --reward"),
+        (["--output", "idea.txt"], "a name in .ipynb"),
+        (["--output", "no/idea.ipynb"], "a folder that exists"),
+    ],
+)
+def test_new_notebook_refuses(mine, flags, says):
+    if "--output" not in flags:
+        flags = [*flags, "--output", "idea.ipynb"]
+    done = run_script("new_notebook", *flags, cwd=mine)
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+    assert not list(mine.glob("*.ipynb"))
+
+
+def test_template_that_lacks_a_setting_is_noticed():
+    new = load_module(ROOT / "scripts" / "new_notebook.py", "script_new_notebook")
+    notebook = {"cells": [{"cell_type": "code", "source": "A = 1  # one\nB = 2"}]}
+    new.set_values(notebook, {"A": "x", "B": [3]})
+    assert "".join(notebook["cells"][0]["source"]) == "A = 'x'  # one\nB = [3]"
+    with pytest.raises(KeyError, match="C stands in 0 lines"):
+        new.set_values(notebook, {"C": 1})
