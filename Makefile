@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Both make .venv first, and again only when requirements.txt changes; the
 # tests of verl have an environment of their own, .venv-verl, as verl needs other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-venv test-verl check setup
+.PHONY: help demo test test-venv test-verl check setup setup-verl
 SEED ?= 0
 JOBS ?= 2
 RUN := .venv/bin/python
@@ -26,8 +26,7 @@ test: test-venv test-verl  ## run all tests; what is skipped is listed with its 
 test-venv: setup  ## only those that need no verl
 	$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl $(ARGS) $(NONE_FITS)
 
-test-verl:  ## only those of verl, its real trainer on the CPU included: some minutes
-	@PYTHON='$(PYTHON)' sh tools/venv.sh verl
+test-verl: setup-verl  ## only those of verl, its real trainer on the CPU included: some minutes
 	.venv-verl/bin/python -m pytest tests/with_verl $(ARGS) $(NONE_FITS)
 
 check: setup  ## lint, size budgets, copies of one function identical in all scripts, the notebook as made
@@ -38,3 +37,6 @@ check: setup  ## lint, size budgets, copies of one function identical in all scr
 
 setup:  ## make or update .venv (the others do this by themselves)
 	@PYTHON='$(PYTHON)' sh tools/venv.sh
+
+setup-verl:  ## make or update .venv-verl
+	@PYTHON='$(PYTHON)' sh tools/venv.sh verl

@@ -1,7 +1,19 @@
-"""What the documents say holds: links, commands, code blocks, metric and setting lists, the skill's header."""
+"""What the documents say holds: links, paths, commands, code blocks, metric and setting lists, size, spelling.
+
+Fences: `python` runs, all of a page in one namespace and in a folder of its own; what may not run says why behind the
+language, and its imports and keyword arguments are compared with the installed packages. Commands in `bash`, `sh` and
+`console` fences and in running text are parsed: files exist, flags stand in --help or pass the trainer's own parser.
+The code of verl's pages is checked in verl's environment, by tests/with_verl.
+"""
 
 import ast
+import contextlib
 import dataclasses
+import functools
+import importlib
+import importlib.util
+import inspect
+import io
 import json
 import re
 import shlex
@@ -11,21 +23,33 @@ import sys
 
 import pytest
 import yaml
-from conftest import ROOT, load_script, run_script, script_env
+from conftest import ROOT, TINY_LM, load_script, run_script, script_env
 
-MARKDOWN = sorted(ROOT.glob("*.md")) + sorted((ROOT / "references").glob("*.md"))
+FOLDERS = ("references", "benchmarks", "evals", "examples", "assets", "scripts", "templates", "tools", "tests")
+MARKDOWN = sorted(
+    [*ROOT.glob("*.md"), *(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.md") if "files" not in p.parts)]
+)
+REFERENCES = sorted((ROOT / "references").glob("*.md"))
 CONFIG = ROOT / "assets" / "training_config.yaml"
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PLACEHOLDERS = ("scripts/that_file.py",)
+BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def blocks(path, *languages: str) -> list[str]:
-    """Fenced code blocks of a document in these languages."""
-    return [text for language, text in BLOCK.findall(path.read_text(encoding="utf-8")) if language in languages]
+def fences(path, *languages: str) -> list[tuple[str, str]]:
+    """(reason not to run, text) of a document's fenced blocks in these languages."""
+    found = BLOCK.findall(path.read_text(encoding="utf-8"))
+    return [(why.strip(), text) for language, why, text in found if language in languages]
+
+
+def of_verl(path) -> bool:
+    """Whether the code of a page is checked in verl's environment."""
+    return path.name.startswith("verl_")
 
 
 def commands(path) -> list[str]:
     """Shell commands of a document, continued lines joined, comments dropped; those in its tables too."""
-    lines = "".join(blocks(path, "bash", "sh")).replace("\\\n", " ").splitlines()
+    lines = "".join(text for _, text in fences(path, "bash", "sh", *([] if of_verl(path) else ["console"])))
+    lines = lines.replace("\\\n", " ").splitlines()
     lines += re.findall(r"`((?:python|make|torchrun) [^`…]+)`", BLOCK.sub("", path.read_text(encoding="utf-8")))
     return [line.split(" #")[0].strip() for line in lines if line.split("#")[0].strip()]
 
@@ -55,34 +79,261 @@ def test_relative_links_exist(path):
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
-def test_code_blocks_parse(path):
-    for code in blocks(path, "python"):
-        ast.parse(code)
-    for rows in blocks(path, "json"):
-        assert all(json.loads(line) for line in rows.splitlines())
+def test_paths_in_text_exist(path):
+    spans = re.findall(r"(?<!\[)`([^`\n]+)`", BLOCK.sub("", path.read_text(encoding="utf-8")))
+    named = re.findall(rf"(?:^|(?<=[\s=]))(?:{'|'.join(FOLDERS)})/[\w./-]*\w", "\n".join(spans), re.MULTILINE)
+    missing = [name for name in named if not (ROOT / name).exists() and name not in PLACEHOLDERS]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.name)
+def test_reference_says_when_to_read_it_and_has_a_contents_list_when_long(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert re.search(r"\bread (this|when)\b", "\n".join(lines[:8]), re.IGNORECASE)
+    sections = [line for line in lines if line.startswith("## ")]
+    assert len(lines) <= 100 or "\n".join(lines[:40]).count("](#") >= min(3, len(sections))
+
+
+def test_references_are_one_level_deep():
+    assert all(path.parent == ROOT / "references" for path in (ROOT / "references").rglob("*.md"))
+
+
+def test_spelling():
+    files = [*MARKDOWN, *(p for d in ("scripts", "examples", "templates", "tools") for p in (ROOT / d).rglob("*.py"))]
+    known = "ans"  # in a regular expression
+    command = [sys.executable, "-m", "codespell_lib", "-L", known, *map(str, [*files, CONFIG])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+@functools.cache
+def flags_of(script: str) -> frozenset[str]:
+    """The flags that scripts/NAME.py --help shows."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), pytest.raises(SystemExit):
+        load_script(script).main(["--help"])
+    return frozenset(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", shown.getvalue()))
+
+
+def command_problems(command: str) -> list[str]:
+    """What is wrong with a documented command."""
+    words = [word for word in shlex.split(command) if not re.match(r"[A-Z_]+=", word)]
+    if words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return [f"no target {word}" for word in words[1:] if "=" not in word and word not in targets]
+    inside = [word.partition(":")[0] for word in words if word.split("/")[0] in FOLDERS and "/" in word]
+    problems = [f"no file {word}" for word in inside if not list(ROOT.glob(word)) and word not in PLACEHOLDERS]
+    at = next((i for i, word in enumerate(words) if re.fullmatch(r"scripts/\w+\.py", word)), None)
+    if at is None or problems:
+        known = (
+            "python",
+            "python3",
+            "torchrun",
+            "accelerate",
+            "vllm",
+            "git",
+            ".",
+            "pip",
+            "uv",
+            "claude",
+            "jq",
+            "for",
+            "cd",
+        )
+        return problems + ([] if words[0] in known else [f"what is {words[0]}?"])
+    script, flags = words[at][8:-3], words[at + 1 :]
+    flags = flags[: flags.index("+")] if "+" in flags else flags  # "… + the run's flags"
+    flags = [flag for flag in flags if flag != "FLAGS"]
+    try:
+        return script_problems(script, flags)
+    except (Exception, SystemExit) as error:  # the parsers of the trainers say what they expect
+        return [f"{type(error).__name__}: {error}"]
+
+
+def script_problems(script: str, flags: list[str]) -> list[str]:
+    """Unknown flags of scripts/NAME.py; the trainers' parsers also see types and choices, and raise."""
+    trainer = "ppo_train"
+    if script == "selfcheck" and flags and flags[0].endswith(".py"):
+        name = flags.pop(0).removeprefix("scripts/").removesuffix(".py")
+        trainer = name if (ROOT / "scripts" / f"{name}.py").exists() else trainer
+        flags = [flag for flag in flags if flag not in ("--json", "--help")]
+    elif script not in ("ppo_train", "grpo_train", "on_policy_distillation") or "--help" in flags:
+        return [w for w in flags if re.match(r"--?[a-zA-Z]", w) and w.split("=")[0] not in flags_of(script)]
+    else:
+        trainer = script
+    module = load_script(trainer)
+    (module.parse_arguments if trainer == "grpo_train" else module.parse_config)(flags)
+    return []
 
 
 def test_documents_have_commands():
-    assert len(COMMANDS) > 15
+    assert len(COMMANDS) > 60
 
 
-@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[f"{path.name}: {c[:60]}" for path, c in COMMANDS])
-def test_command_is_one_that_exists(path, command):
-    words = shlex.split(command)
-    if words[0] == "make":
-        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert all(word in targets for word in words[1:] if "=" not in word)
-    elif "scripts/ppo_train.py" in words or "scripts/selfcheck.py" in words:
-        at = next(i for i, word in enumerate(words) if word.startswith("scripts/"))
-        flags = [word for word in words[at + 1 :] if word not in ("--json", "--help")]
-        if words[at] == "scripts/selfcheck.py":
-            assert (ROOT / flags.pop(0)).exists()
-        flags = flags[: flags.index("+")] if "+" in flags else flags  # "… + the run's flags"
-        load_script("ppo_train").parse_config(flags)
-    elif words[0] in ("python", "torchrun"):
-        assert (ROOT / words[1]).exists()
-    else:
-        assert words[0] in (".", "git")
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
+def test_commands_are_ones_that_exist(path):
+    found = {command: command_problems(command) for command in commands(path)}
+    assert not {command: problems for command, problems in found.items() if problems}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python scripts/absent.py",
+        "python scripts/evaluation.py --no_such_flag 1",
+        "python scripts/ppo_train.py --algorithm nonsense",
+        "python scripts/reward_preflight.py --reward examples/absent.py:f",
+        "make nonsense",
+        "frobnicate --all",
+    ],
+)
+def test_a_wrong_command_is_seen(command):
+    assert command_problems(command)
+
+
+# ------------------------------------------------------------------------------------------------ Python blocks
+
+PYTHON = [path for path in MARKDOWN if fences(path, "python")]
+
+
+def call_problems(code: str) -> list[str]:
+    """Imports that the installed packages do not have, and keyword arguments that an imported name does not take."""
+    names, problems = {}, []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and importlib.util.find_spec(node.module.split(".")[0]):
+            for alias in node.names:
+                found = getattr(importlib.import_module(node.module), alias.name, None)
+                problems += [] if found else [f"{node.module} has no {alias.name}"]
+                names[alias.asname or alias.name] = found
+    for node in ast.walk(ast.parse(code)):
+        target = names.get(node.func.id) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+        taken = inspect.signature(target).parameters if callable(target) else {}
+        if taken and not any(p.kind == p.VAR_KEYWORD for p in taken.values()):
+            problems += [f"{node.func.id}({k.arg}=)" for k in node.keywords if k.arg and k.arg not in taken]
+    return problems
+
+
+def test_a_wrong_call_is_seen():
+    assert call_problems("from trl import GRPOConfig\nGRPOConfig(beta=0.1, max_prompt_length=2)") == [
+        "GRPOConfig(max_prompt_length=)"
+    ]
+    assert call_problems("from trl import PPOTrainer") == ["trl has no PPOTrainer"]
+    assert call_problems("from not_installed import x\nx(a=1)\nprint(1, end='')") == []
+
+
+def files_of_deployment(folder):
+    """A run's folder with an adapter that changes the model, and the run's settings."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(TINY_LM)
+    model = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "up_proj"], init_lora_weights=False))
+    model.save_pretrained(folder / "runs/mine/final")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "runs/mine/final")
+    (folder / "runs/mine/config.json").write_text(json.dumps({"algorithm": "grpo"}))
+    return {}
+
+
+def files_of_trl(folder):
+    """A CSV file whose gold column looks like numbers."""
+    (folder / "sums.csv").write_text("question,gold\n34+71=,105\n5+5=,10\n")
+    return {}
+
+
+def files_of_data_formats(folder):
+    """Two data files, and a tokenizer."""
+    from transformers import AutoTokenizer
+
+    rows = {
+        "gsm8k": {"question": "1+1?", "answer": "2\n#### 2"},
+        "code": {"prompt": "Add.", "tests": ["assert f(1) == 1"]},
+    }
+    for name, row in rows.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(40)))
+    return {"tokenizer": AutoTokenizer.from_pretrained(TINY_LM)}
+
+
+SETUP = {
+    "deployment.md": files_of_deployment,
+    "grpo_trl.md": files_of_trl,
+    "data_formats.md": files_of_data_formats,
+}
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.name)
+def test_python_blocks_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    loaded = set(sys.modules)
+    for folder in ("scripts", "examples", "assets"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    if of_verl(path):
+        return [ast.parse(code) for _, code in fences(path, "python")] and None
+    names = {"__name__": "document", **SETUP.get(path.name, lambda folder: {})(tmp_path)}
+    for why, code in fences(path, "python"):
+        assert call_problems(code) == []
+        if not why:
+            exec(compile(code, str(path), "exec"), names)
+    if path.name == "deployment.md":
+        check_deployment(tmp_path / "runs/mine", names)
+    for name in set(sys.modules) - loaded:  # a script imported by its bare name is not the one other tests load
+        if (ROOT / "scripts" / f"{name}.py").exists() or name == "reward_functions_library":
+            del sys.modules[name]
+
+
+def check_deployment(run, names: dict) -> None:
+    """The merged model is the base plus scaling · B A, in bf16; it has a template, an answer per prompt, and a card."""
+    from safetensors.torch import load_file
+
+    merged, adapter = load_file(run / "merged/model.safetensors"), load_file(run / "final/adapter_model.safetensors")
+    base = load_file(TINY_LM / "model.safetensors")
+    key = "model.layers.1.self_attn.q_proj"
+    a, b = (adapter[f"base_model.model.{key}.lora_{x}.weight"] for x in "AB")
+    scaling = 8 / 4  # lora_alpha 8 by default
+    exact = base[f"{key}.weight"] + scaling * (b @ a)
+    assert str(merged[f"{key}.weight"].dtype) == "torch.bfloat16"
+    assert (merged[f"{key}.weight"].float() - exact).abs().max() < 2**-8 * exact.abs().max()
+    assert (exact - base[f"{key}.weight"]).abs().max() > 0.1
+    assert (run / "merged/chat_template.jinja").exists() and len(names["answers"]) == 2
+    card = yaml.safe_load((run / "merged/README.md").read_text().split("---\n")[1])
+    assert card["base_model"].startswith("Qwen/") and card["tags"] == ["reinforcement-learning", "grpo"]
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
+def test_data_blocks_parse(path):
+    for _, rows in fences(path, "json"):
+        assert all(json.loads(line) for line in rows.splitlines()) if "\n{" in rows else json.loads(rows)
+    for _, text in fences(path, "yaml"):
+        assert yaml.safe_load(text)
+
+
+def test_nanochats_loss_is_ours_where_its_passes_hold_as_many_tokens():
+    import numpy as np
+    import torch
+
+    ppo = load_script("ppo_train")
+    config = ppo.parse_config("--algorithm dr_grpo --loss reinforce --aggregation token_mean --group_size 4".split())
+    assert (config.kl_coef, config.ppo_epochs, config.minibatches, config.advantage) == (0, 1, 1, "mean")
+    random, passes = np.random.default_rng(0), 2
+    logprobs, scores = -random.random((4, 6)), np.array([1.0, 0.0, 0.0, 1.0])
+    for lengths, equal in (([6, 2, 3, 5], True), ([6, 6, 1, 2], False)):
+        mask = (np.arange(6) < np.array(lengths)[:, None]).astype(float)
+        weighed = (scores - scores.mean())[:, None] * logprobs * mask
+        theirs = [-weighed[i : i + 2] / (mask[i : i + 2].sum() * passes) for i in (0, 2)]  # two passes of two
+        found, _ = ppo.LOSSES["reinforce"](
+            logprobs=torch.tensor(logprobs), advantages=torch.tensor((scores - scores.mean())[:, None] * mask)
+        )
+        weights = ppo.token_weights(torch.tensor(mask), config, tokens=mask.sum(), sequences=4)
+        ours = (found * weights).numpy()
+        assert np.allclose(ours, np.concatenate(theirs), atol=1e-12) is equal
+        for i, pass_loss in zip((0, 2), theirs, strict=True):  # the factor that the page names
+            factor = mask.sum() / (passes * mask[i : i + 2].sum())
+            assert np.allclose(pass_loss, factor * ours[i : i + 2], atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------ README
@@ -101,7 +352,8 @@ def readme_files(tmp_path_factory):
 
 def test_readme_commands_for_your_own_data_run(readme_files):
     own = [c for c in commands(ROOT / "README.md") if "my_prompts.jsonl" in c and "--model" not in c]
-    assert [c.split()[1] for c in own] == ["scripts/ppo_train.py", "scripts/selfcheck.py", "scripts/ppo_train.py"]
+    names = ["ppo_train", "selfcheck", "ppo_train", "ppo_train"]
+    assert [c.split()[1] for c in own] == [f"scripts/{name}.py" for name in names]
     for command in own:
         words = [str(ROOT / word) if word.startswith("scripts/") else word for word in shlex.split(command)]
         done = subprocess.run(
@@ -135,7 +387,8 @@ def test_skill_header_is_valid(tmp_path):
 
 def test_skill_is_short():
     text = (ROOT / "SKILL.md").read_text(encoding="utf-8")
-    assert text.count("\n") < 500 and len(text) < 4 * 5000  # about 5,000 tokens
+    body = text.split("---\n", 2)[2]
+    assert body.count("\n") < 500 and len(body) < 3 * 5000  # 5,000 tokens, at 3 characters a token in dense tables
 
 
 # ------------------------------------------------------------------------------------------------ metrics
@@ -145,12 +398,15 @@ KEY = re.compile(rf"({'|'.join(NAMESPACES)})/[a-z0-9_]+")
 
 
 def keys_in_code() -> set[str]:
-    """String literals of the scripts that are metric names."""
+    """Metric names in the scripts: string literals, and the phases that a step measures."""
     found = set()
     for path in (ROOT / "scripts").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and KEY.fullmatch(node.value):
                 found.add(node.value)
+            timed = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+            if timed and isinstance(node.value, ast.Name) and node.value.id == "timer":
+                found.add(f"time/{node.slice.value}")  # phases are logged under this prefix
     return found
 
 

@@ -946,7 +946,7 @@ def test_gsm8k_through_the_loader_with_the_math_preset(ours, tmp_path):
 
 # ------------------------------------------------------------------------------------------------ the reference
 
-REFERENCE = (ROOT / "references" / "trl_grpo.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "references" / "grpo_trl.md").read_text(encoding="utf-8")
 LAUNCHES = [
     line for block in re.findall(r"```(?:console|bash)\n(.*?)```", REFERENCE, re.DOTALL) for line in block.splitlines()
 ]

@@ -233,7 +233,7 @@ def test_every_fixed_setting_is_tried():
 
 
 def test_a_setting_that_nothing_would_read_is_an_error():
-    with pytest.raises(verl.UserError, match=r"advantage_eps 0\.0001 with advantage mean; expected advantage gdpo or grpo"):
+    with pytest.raises(verl.UserError, match="with advantage mean; expected advantage gdpo or grpo"):
         verl.check_expressible(config_of("--algorithm", "dr_grpo", "--advantage_eps", "1e-4"))
 
 

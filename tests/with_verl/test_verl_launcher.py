@@ -39,7 +39,7 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     for name, source, count in (("train", TRAIN_DATA, 32), ("eval", EVAL_DATA, 4)):
         (folder / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
-    sizes = ["--batch_size=16", "--max_prompt_tokens=32", "--max_new_tokens=24", "--lr=1e-3", "--critic_lr=1e-3"]
+    sizes = ["--batch_size=16", "--max_prompt_tokens=32", "--max_new_tokens=24", "--lr=1e-3"]
     return [f"--data={folder}/train.jsonl", f"--eval_data={folder}/eval.jsonl", *sizes]
 
 

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = []
+# ///
+"""Prepare runs of evals.json with and without the skill, and grade what they left by its assertions.
+
+An assertion is one of these sentences, so that no judge is needed:
+
+    `FILE` exists · `FILE` has N lines · `FILE` matches /REGEX/ · `FILE` exists and does not match /REGEX/
+    `COMMAND` exits N · `COMMAND` prints /REGEX/
+
+Commands run in the folder of outputs; `python` is this interpreter, $SKILL the bundle. What comes behind the sentence
+in brackets is for readers. Deliberately left out: starting the agent (evals/README.md shows how), and judging style.
+
+GRADING RUNS CODE THAT AN AGENT WROTE. Do it where its runs were made: in a container, without secrets.
+
+    python evals/grade.py prepare runs/evals                # folders with files and prompt, for both configurations
+    python evals/grade.py grade runs/evals                  # grading.json for each run, benchmark.json for all
+    python evals/grade.py check runs/evals/eval-07-csv/with_skill/outputs --eval 7
+
+Exit codes: 0 done (check: all passed), 1 check: an assertion failed, 2 bad input.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGURATIONS = ("with_skill", "without_skill")
+FORMS = re.compile(
+    r"`(?P<what>[^`]+)` (?:(?P<exists>exists)(?: and does not match /(?P<absent>.+)/)?|has (?P<lines>\d+) lines"
+    r"|matches /(?P<match>.+)/|exits (?P<code>\d+)|prints /(?P<prints>.+)/)(?: \[(?P<why>[^\]]+)\])?"
+)
+
+
+def load_evals() -> list[dict]:
+    """The test cases of evals.json."""
+    return json.loads((ROOT / "evals" / "evals.json").read_text(encoding="utf-8"))["evals"]
+
+
+def run(command: str, folder: Path, timeout_s: float) -> tuple[int, str]:
+    """Exit code and output of a command in a folder of outputs."""
+    words = [word.replace("$SKILL", str(ROOT)) for word in shlex.split(command)]
+    words[0] = sys.executable if words[0] == "python" else words[0]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    given = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "timeout": timeout_s}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", **given)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return -1, str(error)
+    return done.returncode, done.stdout + done.stderr
+
+
+def judge(assertion: str, folder: Path, timeout_s: float = 300) -> tuple[bool, str]:
+    """(passed, evidence) of one assertion."""
+    form = FORMS.fullmatch(assertion)
+    if not form:
+        raise ValueError(f"got assertion {assertion!r}; expected a sentence of evals/grade.py --help")
+    what, flags = form["what"], re.IGNORECASE | re.MULTILINE
+    if form["code"] or form["prints"]:
+        code, output = run(what, folder, timeout_s)
+        passed = code == int(form["code"]) if form["code"] else bool(re.search(form["prints"], output, flags))
+        return passed, f"exit {code}: {output.strip()[-300:]}"
+    if not (folder / what).exists():
+        return False, f"no {what}"
+    if form["exists"] and not form["absent"]:
+        return True, f"{what} exists"
+    text = (folder / what).read_text(encoding="utf-8", errors="replace")
+    if form["lines"]:
+        lines = sum(bool(line.strip()) for line in text.split("\n"))
+        return lines == int(form["lines"]), f"{lines} lines"
+    found = re.search(form["match"] or form["absent"], text, flags)
+    return bool(found) == bool(form["match"]), f"found {found[0][:200]!r}" if found else "not found"
+
+
+def grade(case: dict, folder: Path) -> dict:
+    """grading.json of one run."""
+    results = []
+    for assertion in case["assertions"]:
+        passed, evidence = judge(assertion, folder)
+        results.append({"text": assertion, "passed": passed, "evidence": evidence})
+    passed, total = sum(result["passed"] for result in results), len(results)
+    summary = {"passed": passed, "failed": total - passed, "total": total, "pass_rate": passed / total}
+    return {"assertion_results": results, "summary": summary}
+
+
+def folder_of(workspace: Path, case: dict, configuration: str) -> Path:
+    """Folder of one run."""
+    return workspace / f"eval-{case['id']:02d}-{case['name']}" / configuration
+
+
+def place_files(case: dict, outputs: Path) -> None:
+    """Copy the files of a case, by their own names."""
+    outputs.mkdir(parents=True)
+    for name in case["files"]:
+        source, target = ROOT / name, outputs / Path(name).name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+
+
+def prepare(workspace: Path) -> None:
+    """Make the folder of every run, with files and prompt."""
+    if workspace.exists():
+        raise FileExistsError(f"got workspace {workspace}, which exists; expected a new name")
+    for case in load_evals():
+        for configuration in CONFIGURATIONS:
+            folder = folder_of(workspace, case, configuration)
+            place_files(case, folder / "outputs")
+            (folder / "prompt.txt").write_text(case["prompt"] + "\n", encoding="utf-8")
+
+
+def grade_all(workspace: Path) -> dict:
+    """Write grading.json into every run, and benchmark.json."""
+    summary = {}
+    for configuration in CONFIGURATIONS:
+        rates = []
+        for case in load_evals():
+            folder = folder_of(workspace, case, configuration)
+            if not (folder / "outputs").is_dir():
+                raise FileNotFoundError(f"got no {folder / 'outputs'}; expected a workspace made by prepare")
+            graded = grade(case, folder / "outputs")
+            (folder / "grading.json").write_text(json.dumps(graded, indent=1), encoding="utf-8")
+            rates.append(graded["summary"]["pass_rate"])
+        spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
+        summary[configuration] = {"pass_rate": {"mean": statistics.mean(rates), "stddev": spread}}
+    means = [summary[configuration]["pass_rate"]["mean"] for configuration in CONFIGURATIONS]
+    summary["delta"] = {"pass_rate": means[0] - means[1]}
+    result = {"run_summary": summary}
+    (workspace / "benchmark.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line."""
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape, allow_abbrev=False)
+    parser.add_argument("action", choices=["prepare", "grade", "check"])
+    parser.add_argument("folder", type=Path, help="workspace, or with check a folder of outputs")
+    parser.add_argument("--eval", type=int, default=0, help="with check: id of the case")
+    arguments = parser.parse_args(argv)
+    cases = {case["id"]: case for case in load_evals()}
+    try:
+        if arguments.action == "prepare":
+            prepare(arguments.folder)
+        elif arguments.action == "grade":
+            print(json.dumps(grade_all(arguments.folder), indent=1))
+        else:
+            if arguments.eval not in cases:
+                raise ValueError(f"got --eval {arguments.eval}; expected one of {sorted(cases)}")
+            graded = grade(cases[arguments.eval], arguments.folder)
+            print(json.dumps(graded, indent=1))
+            return int(graded["summary"]["failed"] > 0)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,348 @@
+"""The evaluations of the skill: their form, and that assertions pass right answers and fail wrong and absent ones."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+from conftest import ROOT, TINY_LM, load_module, load_script, script_env
+
+grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
+EVALS = json.loads((ROOT / "evals" / "evals.json").read_text(encoding="utf-8"))
+QUERIES = json.loads((ROOT / "evals" / "trigger_queries.json").read_text(encoding="utf-8"))
+CASES = {case["name"]: case for case in EVALS["evals"]}
+TEXT = {"type": "string", "minLength": 1}
+FORM = {  # agentskills.io, Evaluating skills; name is ours
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["skill_name", "evals"],
+    "properties": {
+        "skill_name": {"const": "rl-training-code"},
+        "evals": {
+            "type": "array",
+            "minItems": 12,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["id", "name", "prompt", "expected_output", "files", "assertions"],
+                "properties": {
+                    "id": {"type": "integer", "minimum": 1},
+                    "name": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
+                    "prompt": {"type": "string", "minLength": 60},
+                    "expected_output": TEXT,
+                    "files": {"type": "array", "items": TEXT, "uniqueItems": True},
+                    "assertions": {"type": "array", "items": TEXT, "minItems": 1, "uniqueItems": True},
+                },
+            },
+        },
+    },
+}
+
+
+# ------------------------------------------------------------------------------------------------ form
+
+
+def test_evals_have_the_form_of_the_guide():
+    jsonschema.validate(EVALS, FORM)
+    assert [case["id"] for case in EVALS["evals"]] == [*range(1, len(CASES) + 1)]
+
+
+def test_files_exist_and_are_all_used():
+    named = {name for case in CASES.values() for name in case["files"]}
+    assert all((ROOT / name).exists() for name in named)
+    assert {f"evals/files/{p.name}" for p in (ROOT / "evals/files").iterdir() if p.name != "__pycache__"} <= named
+
+
+def test_prompts_name_their_files():
+    for case in CASES.values():
+        for name in case["files"]:
+            assert name.split("/")[-1].split(".")[0] in case["prompt"], (case["name"], name)
+
+
+def test_every_assertion_can_be_checked():
+    for case in CASES.values():
+        for assertion in case["assertions"]:
+            form = grade.FORMS.fullmatch(assertion)
+            assert form, assertion
+            for regex in filter(None, (form["match"], form["absent"], form["prints"])):
+                re.compile(regex)
+            words = shlex.split(form["what"]) if form["code"] or form["prints"] else []
+            if words[1:2] == ["-c"]:
+                compile(words[2], case["name"], "exec")
+            scripts = [word.replace("$SKILL", str(ROOT)) for word in words if word.startswith("$SKILL")]
+            assert all((ROOT / script).exists() for script in scripts)
+
+
+def test_prompts_do_not_name_the_skill():
+    for text in [*(case["prompt"] for case in CASES.values()), *(row["query"] for row in QUERIES)]:
+        assert not re.search(r"rl-training-code|SKILL\.md|scripts/", text), text
+
+
+def test_trigger_queries_are_half_near_misses():
+    assert all(set(row) == {"query", "should_trigger"} and isinstance(row["should_trigger"], bool) for row in QUERIES)
+    assert len(QUERIES) >= 20 and 2 * sum(row["should_trigger"] for row in QUERIES) == len(QUERIES)
+    assert len({row["query"] for row in QUERIES}) == len(QUERIES)
+
+
+def test_readme_states_the_counts():
+    text = (ROOT / "evals" / "README.md").read_text(encoding="utf-8")
+    assert f"{len(CASES)} tasks" in text and f"{len(QUERIES)} queries" in text
+
+
+# ------------------------------------------------------------------------------------------------ right answers
+
+
+def script(folder, name: str, *flags) -> None:
+    """Run scripts/NAME.py in a folder of outputs."""
+    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *flags]
+    done = subprocess.run(command, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+SAYS = """def says(prompts, completions, answer, **kwargs):
+    texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+    return [float(gold in text) for text, gold in zip(texts, answer, strict=True)]
+"""
+CORRECT = """import re
+
+
+def correct(prompts, completions, answer, **kwargs):
+    found = [re.findall(r"#### *(-?[0-9][0-9,.]*)", c[-1]["content"]) for c in completions]
+    said = [numbers[0].replace(",", "") if len(numbers) == 1 else None for numbers in found]
+    gold = [text.split("####")[-1].strip().replace(",", "") for text in answer]
+    return [float(a is not None and float(a.rstrip(".")) == float(g)) for a, g in zip(said, gold, strict=True)]
+"""
+VERL_REWARD = """def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    last = solution_str.strip().split("\\n")[-1]
+    return 1.0 if last == ground_truth else 0.2 if ground_truth in solution_str else 0.0
+"""
+LAUNCH = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet \\
+  data.val_files=test.parquet actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct \\
+  actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 \\
+  actor_rollout_ref.actor.clip_ratio_low=0.2 actor_rollout_ref.actor.clip_ratio_high=0.28 \\
+  reward.custom_reward_function.path=my_score.py reward.custom_reward_function.name=compute_score
+"""
+FLAT = """All completions of a group score the same (reward/std 0), so the advantages are 0; the loss says nothing.
+1. Read completions in samples.jsonl. 2. Run the preflight on the reward: is the answer extracted? 3. Easier prompts.
+"""
+ANSWERS = {
+    "gsm8k-reward": {"reward.py": CORRECT},
+    "port-reward-to-verl": {"verl_reward.py": VERL_REWARD},
+    "flat-run": {"answer.md": FLAT},
+    "group-signal": {"answer.json": json.dumps({f"g{n}": 0.95**n + 0.05**n for n in (8, 16)})},
+    "verl-launch": {"run.sh": LAUNCH},
+    "is-rl-right": {
+        "answer.md": "SFT on the chats. There is no checker, so RL has no reward. Then preference pairs.\n"
+    },
+    "ppotrainer-missing": {"answer.md": "Removed from TRL, not renamed. Use scripts/ppo_train.py.\n"},
+}
+
+
+def fixed_grpo(folder) -> None:
+    """old_grpo.py with today's names."""
+    text = (folder / "old_grpo.py").read_text()
+    for old, new in (
+        ("def reward(completions, answer):", "def reward(completions, answer, **kwargs):"),
+        ("        warmup_ratio=0.1,\n", "        warmup_steps=0.1,\n        use_cpu=True,\n        bf16=False,\n"),
+        ("        max_prompt_length=256,\n", ""),
+        ("per_device_train_batch_size=4", "per_device_train_batch_size=8"),
+        ('"torch_dtype"', '"dtype"'),
+        ("tokenizer=Auto", "processing_class=Auto"),
+        ('split="train"),', 'split="train").filter(lambda row: len(row["prompt"]) < 256),'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "fixed.py").write_text(text)
+
+
+def median_trainer(folder) -> None:
+    """A copy of the trainer with one estimator more."""
+    text = (ROOT / "scripts" / "ppo_train.py").read_text(encoding="utf-8")
+    function = '''def median_advantages(scores, groups, **_):
+    """R - median of the group."""
+    return scores - torch_median(scores, groups)
+
+
+def torch_median(scores, groups):
+    """The median of each row's group."""
+    import torch
+
+    return torch.stack([torch.quantile(scores[groups == g].float(), 0.5) for g in groups]).to(scores)
+
+
+ADVANTAGES = {
+    "median": median_advantages,
+'''
+    assert text.count("ADVANTAGES = {\n") == 1
+    (folder / "my_trainer.py").write_text(text.replace("ADVANTAGES = {\n", function))
+    (folder / "my_reward.py").write_text(SAYS)
+
+
+def verdicts(folder) -> None:
+    """What the sandbox says."""
+    sandbox = load_script("sandbox")
+    rows = [json.loads(line) for line in (folder / "programs.jsonl").read_text().splitlines()]
+    found = {row["id"]: sandbox.run_code(row["code"], row["tests"], timeout_s=1.0).all_passed for row in rows}
+    (folder / "verdicts.json").write_text(json.dumps(found))
+
+
+def first_run(folder) -> None:
+    """Three steps of PPO."""
+    (folder / "says.py").write_text(SAYS)
+    flags = "--steps 3 --batch_size 16 --max_new_tokens 8 --eval_every 0 --output_dir run --lr 1e-4".split()
+    script(folder, "ppo_train", "--model=tiny_lm", "--data=sums.jsonl", "--reward=says.py:says", *flags)
+
+
+def merged_adapter(folder) -> None:
+    """The steps of references/deployment.md."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = AutoModelForCausalLM.from_pretrained(folder / "tiny_lm", dtype=torch.float32)
+    PeftModel.from_pretrained(base, folder / "adapter").merge_and_unload().to(torch.bfloat16).save_pretrained(
+        folder / "merged"
+    )
+    AutoTokenizer.from_pretrained(folder / "tiny_lm").save_pretrained(folder / "merged")
+
+
+def two_accuracies(folder) -> None:
+    """The figures of evaluation.py's paired test."""
+    for column in ("before", "after"):
+        script(
+            *(folder, "evaluation", "--task=math", "--data=answers.jsonl", f"--completion_column={column}"),
+            f"--output_dir={column}",
+        )
+    script(folder, "evaluation", "--compare", "before/results.json", "after/results.json", "--output_dir=compared")
+    found = json.loads((folder / "compared" / "comparison.json").read_text())["tasks"]["math"]["verified"]
+    answer = {"accuracy_before": found["before"], "accuracy_after": found["after"], "p_value": found["p"]}
+    (folder / "answer.json").write_text(json.dumps(answer))
+
+
+MADE = {
+    "ppo-first-run": first_run,
+    "stale-trl-code": fixed_grpo,
+    "csv-to-training-data": lambda folder: script(
+        *(folder, "data_loader", "support.csv", "--map", "prompt=Question", "answer=Gold", "--drop", "Notes"),
+        *("--for", "trl", "--out", "train.jsonl"),
+    ),
+    "is-the-gain-real": two_accuracies,
+    "merge-lora": merged_adapter,
+    "dockerfile": lambda folder: script(folder, "generate_dockerfile", "--style", "trl", "--output", "Dockerfile"),
+    "new-algorithm": median_trainer,
+    "untrusted-programs": verdicts,
+    "notebook": lambda folder: script(folder, "new_notebook", "--output", "idea.ipynb"),
+}
+
+
+def test_there_is_a_reference_answer_for_every_case():
+    assert {*ANSWERS, *MADE} == {*CASES} and not {*ANSWERS} & {*MADE}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reference_answers_pass(name, tmp_path):
+    outputs = tmp_path / "outputs"
+    grade.place_files(CASES[name], outputs)
+    for file, text in ANSWERS.get(name, {}).items():
+        (outputs / file).write_text(text)
+    if name in MADE:
+        MADE[name](outputs)
+    graded = grade.grade(CASES[name], outputs)
+    assert not [result for result in graded["assertion_results"] if not result["passed"]]
+
+
+# ------------------------------------------------------------------------------------------------ wrong answers
+
+NOTHING = "def correct(prompts, completions, answer, **kwargs):\n    return [0.0 for _ in completions]\n"
+SUBSTRING = """def correct(prompts, completions, answer, **kwargs):
+    gold = [text.split("####")[-1].strip() for text in answer]
+    return [float(g in c[-1]["content"]) for g, c in zip(gold, completions, strict=True)]
+"""
+WRONG = {
+    "substring reward": ("gsm8k-reward", {"reward.py": SUBSTRING}, [0, 1, 2]),
+    "reward that pays nothing": ("gsm8k-reward", {"reward.py": NOTHING}, [0, 2]),
+    "forgotten partial credit": (
+        "port-reward-to-verl",
+        {"verl_reward.py": VERL_REWARD.replace("0.2 if", "0.0 if")},
+        [0],
+    ),
+    "p^G alone": ("group-signal", {"answer.json": '{"g8": 0.6, "g16": 0.36}'}, [0]),
+    "unpaired test": (
+        "is-the-gain-real",
+        {"answer.json": '{"accuracy_before": 0.6, "accuracy_after": 0.75, "p_value": 0.08}'},
+        [1],
+    ),
+    "key that verl ignores": (
+        "verl-launch",
+        {"run.sh": LAUNCH.replace(" reward.custom", " custom").replace("_low=0.2", "=0.2")},
+        [1, 2, 3],
+    ),
+    "learning rate first": ("flat-run", {"answer.md": "Raise the learning rate first.\n"}, [0, 1, 2, 3]),
+    "programs believed": (
+        "untrusted-programs",
+        {"verdicts.json": '{"double": true, "wrong": false, "hangs": false, "deletes": false, "cheats": true}'},
+        [2],
+    ),
+    "RL because the boss said so": ("is-rl-right", {"answer.md": "Use GRPO with a length reward.\n"}, [0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_answers_fail(kind, tmp_path):
+    name, files, failing = WRONG[kind]
+    outputs = tmp_path / "outputs"
+    grade.place_files(CASES[name], outputs)
+    for file, text in files.items():
+        (outputs / file).write_text(text)
+    results = grade.grade(CASES[name], outputs)["assertion_results"]
+    assert [i for i, result in enumerate(results) if not result["passed"]] == failing
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_absent_answer_fails(name, tmp_path):
+    grade.place_files(CASES[name], tmp_path / "outputs")
+    cheap = [a for a in CASES[name]["assertions"] if not re.search(r"transformers import|\$SKILL", a)]
+    failed = [a for a in cheap if not grade.judge(a, tmp_path / "outputs")[0]]
+    assert failed == [a for a in cheap if "keep_me.txt" not in a]
+
+
+# ------------------------------------------------------------------------------------------------ grade.py
+
+
+def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(grade, "load_evals", lambda: [CASES["group-signal"], CASES["flat-run"]])
+    assert grade.main(["prepare", str(tmp_path / "w")]) == 0
+    assert grade.main(["prepare", str(tmp_path / "w")]) == 2 and "expected a new name" in capsys.readouterr().err
+    run = tmp_path / "w" / "eval-06-group-signal" / "with_skill"
+    assert (run / "prompt.txt").read_text().strip() == CASES["group-signal"]["prompt"]
+    (run / "outputs" / "answer.json").write_text(ANSWERS["group-signal"]["answer.json"])
+    assert grade.main(["grade", str(tmp_path / "w")]) == 0
+    summary = json.loads((tmp_path / "w" / "benchmark.json").read_text())["run_summary"]
+    assert summary["with_skill"]["pass_rate"]["mean"] == 0.5 and summary["without_skill"]["pass_rate"]["mean"] == 0
+    assert summary["delta"]["pass_rate"] == 0.5
+    graded = json.loads((run / "grading.json").read_text())
+    assert graded["summary"] == {"passed": 1, "failed": 0, "total": 1, "pass_rate": 1.0}
+    assert set(graded["assertion_results"][0]) == {"text", "passed", "evidence"}
+    assert grade.main(["check", str(run / "outputs"), "--eval", "6"]) == 0
+    assert grade.main(["check", str(run / "outputs"), "--eval", "5"]) == 1
+    assert grade.main(["check", str(run / "outputs"), "--eval", "99"]) == 2
+    shutil.rmtree(run / "outputs")
+    assert grade.main(["grade", str(tmp_path / "w")]) == 2
+
+
+def test_a_command_that_hangs_is_ended(tmp_path):
+    passed, evidence = grade.judge('`python -c "input(); import time; time.sleep(60)"` exits 0', tmp_path, 5)
+    assert not passed and "EOF" in evidence
+    passed, evidence = grade.judge('`python -c "import time; time.sleep(60)"` exits 0', tmp_path, 1)
+    assert not passed and "timed out" in evidence
+
+
+def test_the_adapter_changes_the_model():
+    from safetensors.torch import load_file
+
+    adapter = load_file(ROOT / "evals/files/adapter/adapter_model.safetensors")
+    assert all(tensor.abs().max() > 0.05 for tensor in adapter.values()) and TINY_LM.exists()
