@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     flags = ["--steps", str(args.steps), "--batch_size", "128", "--group_size", "8", "--max_new_tokens", "32"]
-    flags += ["--lr", "1e-3"]
+    flags += ["--lr", "2e-4"]
     extra = ["--algorithm", "grpo", "--kl_coef", "0", "--aggregation", "token_mean", "--micro_batch_tokens", "8192"]
     rows = []
     for pair in range(args.pairs):

@@ -28,7 +28,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     for name, default in (("steps", 20), ("batch_size", 128), ("group_size", 8), ("seed", 0), ("max_new_tokens", 32)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--eval_every", type=int, default=0, help="0: never, for clean memory and speed")
     args = parser.parse_args()
 

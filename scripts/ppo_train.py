@@ -28,7 +28,7 @@ models. Each process holds the whole model; what does not fit one GPU belongs in
     python scripts/ppo_train.py --output_dir runs/first             # CPU, the embedded model, about a minute
     python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
         --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing --output_dir runs/qwen   # one GPU
-    python scripts/ppo_train.py --algorithm grpo --lr 1e-3 --output_dir runs/grpo                # groups of 8
+    python scripts/ppo_train.py --algorithm grpo --output_dir runs/grpo                          # groups of 8
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
 Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
