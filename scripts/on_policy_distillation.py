@@ -42,6 +42,7 @@ import copy
 import csv
 import dataclasses
 import difflib
+import functools
 import hashlib
 import importlib.util
 import inspect
@@ -1105,11 +1106,17 @@ def check_logits(models: Models) -> None:
     )
 
 
+@functools.cache  # asked for every token that is sampled
+def takes_positions(network_class) -> bool:
+    """Whether a network's forward takes position_ids."""
+    return "position_ids" in inspect.signature(network_class.forward).parameters
+
+
 def backbone(model, input_ids, attention_mask, **kwargs):
     """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
     network = unwrapped(model).base_model
     width = input_ids.shape[1]
-    if "position_ids" in inspect.signature(network.forward).parameters:
+    if takes_positions(type(network)):
         kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
     return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
 
