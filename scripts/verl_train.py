@@ -1710,7 +1710,7 @@ if NAME not in sys.modules:
 def write_reward_module(folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = ""):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
-    A reward file is copied with the Python files beside it, and with `ship`, so that a cluster finds all of them.
+    A reward file is copied with the Python files and packages beside it, and with `ship`, so that a cluster finds all.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
@@ -1724,7 +1724,9 @@ def write_reward_module(folder: Path, specs: list[str], columns: list[str], ship
             place = folders[path.parent] = folder / f"rewards_{len(folders)}"
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
-            for other in [*path.parent.glob("*.py"), *map(Path, ship)]:
+            for package in (found.parent for found in path.parent.glob("*/__init__.py")):
+                shutil.copytree(package, place / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+            for other in [*map(Path, ship), *path.parent.glob("*.py")]:  # a user's own file of a name wins
                 need(
                     other.is_file(), f"got --ship {str(other)!r}, which is no file; expected a file that a reward needs"
                 )
@@ -1769,12 +1771,9 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     error_file = output / REWARD_ERROR
     if not config.check:
         error_file.unlink(missing_ok=True)
-    ship = config.ship or [str(BUNDLE / "scripts" / f"{name}.py") for name in ("math_grader", "sandbox")] * (
-        not config.reward
-    )
-    write_reward_module(
-        folder, specs, columns, [file for file in ship if config.ship or Path(file).is_file()], str(error_file)
-    )
+    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
+    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
+    write_reward_module(folder, specs, columns, ship, str(error_file))
     reward = Reward(specs)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
@@ -2226,6 +2225,15 @@ def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[s
     return examples, found
 
 
+def import_findings(module: Path) -> list[str]:
+    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
+    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
+    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
+    last = (done.stderr.strip() or "no message").splitlines()[-1]
+    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
+    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
+
+
 def run_check(config: Config) -> int:
     """--check: compose, load and count everything; a JSON report on stdout, exit code 1 with findings."""
     need_verl()
@@ -2246,6 +2254,7 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
             if missing_engine(composed.actor_rollout_ref.rollout.name):
                 say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
             findings += config_findings(composed)
+            findings += import_findings(Path(job.folder) / "verl_reward.py")
             data, more, rows, tokenizer = data_findings(composed, config)
             findings += more
             specs = config.reward or EMBEDDED_SPECS
@@ -2422,7 +2431,11 @@ def submit_job(config: Config) -> int:
     words = ["python3", "-u", "-m", "verl.trainer.main_ppo", *(o.text() for o in overrides)]
     name = client.submit_job(entrypoint=shlex.join(words), runtime_env=runtime)
     say(f"submitted {name} to {config.submit}; to stop it: ray job stop --address {config.submit} {name}")
-    log = follow(client, name)
+    try:
+        log = follow(client, name)
+    except KeyboardInterrupt:
+        say(f"job {name} goes on; to stop it: ray job stop --address {config.submit} {name}")
+        return 130
     status = client.get_job_status(name)
     if status != JobStatus.SUCCEEDED:
         tail = "\n".join((log or client.get_job_logs(name)).splitlines()[-30:])
@@ -2432,18 +2445,30 @@ def submit_job(config: Config) -> int:
     return 0
 
 
-def follow(client, name: str) -> str:
-    """Print a job's log as it grows, until the job ends; returns all of it."""
-    seen, log = 0, ""
+class LostJob(UserError):
+    """The cluster no longer answers about a job, which may still run."""
+
+    code = 1
+
+
+def follow(client, name: str, pause: float = 2.0) -> str:
+    """Print a job's log as it grows, until the job ends; returns all of it. Half a minute without answer is endured."""
+    seen, log, missed = 0, "", 0
     while True:
-        ended = client.get_job_status(name).is_terminal()
-        log = client.get_job_logs(name) or ""
+        try:
+            ended = client.get_job_status(name).is_terminal()
+            log, missed = client.get_job_logs(name) or "", 0
+        except (OSError, RuntimeError) as error:  # those of requests are OSErrors
+            ended, missed = False, missed + 1
+            if missed > 15:
+                what = f"got no answer about job {name} ({error}); expected its status"
+                raise LostJob(f"{what}; it may still run; try ray job logs --follow {name}") from error
         sys.stderr.write(log[seen:])
         sys.stderr.flush()
         seen = max(seen, len(log))
         if ended:
             return log
-        time.sleep(2)
+        time.sleep(pause)
 
 
 SBATCH = """#!/usr/bin/env bash
@@ -2483,6 +2508,11 @@ srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 
 def batch_file(config: Config, job: Layout) -> str:
     """The sbatch file of --slurm."""
+    least = cpus_needed(dataclasses.replace(config, nodes=1), 1)
+    need(
+        not config.cpus or config.cpus >= least,
+        f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever; try to leave --cpus out",
+    )
     cpus = config.cpus or max(16, cpus_needed(dataclasses.replace(config, nodes=1), 8))
     return SBATCH.format(
         name=re.sub(r"[^\w.-]", "_", Path(job.output).name),

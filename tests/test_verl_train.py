@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -614,9 +615,54 @@ def test_the_job_folder_stands_alone(make_module, rewards, tmp_path):
     code = "import asyncio, importlib.util as u; s = u.spec_from_file_location('m', 'verl_reward.py'); "
     code += "m = u.module_from_spec(s); s.loader.exec_module(m); "
     code += "print(asyncio.run(m.compute_score('d', '2', '2', {'ground_truth_field': 'answer', 'index': 0}))['score'])"
-    env = script_env({"PYTHONPATH": str(tmp_path / "job" / "rewards_0")})
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "job", capture_output=True, text=True, env=env)
+    run = {"cwd": tmp_path / "job", "capture_output": True, "text": True, "env": script_env()}
+    done = subprocess.run([sys.executable, "-c", code], **run)
     assert done.stdout == "1.0\n", done.stderr
+
+
+def test_packages_beside_a_reward_travel_and_what_does_not_is_a_finding(rewards, tmp_path):
+    (rewards / "tools").mkdir()
+    (rewards / "tools" / "__init__.py").write_text("PAY = 1.0\n")
+    (rewards / "packed.py").write_text(
+        "from tools import PAY\n\n\ndef pay(completions, **kwargs):\n    return [PAY] * len(completions)\n"
+    )
+    module = verl.write_reward_module(tmp_path / "job", [f"{rewards}/packed.py:pay"], [])
+    assert verl.import_findings(module) == []
+    shutil.rmtree(tmp_path / "job" / "rewards_0" / "tools")
+    (finding,) = verl.import_findings(module)
+    assert "No module named 'tools'" in finding and "try --ship" in finding
+
+
+def test_the_graders_of_the_library_are_in_every_job(tmp_path, data):
+    library = ROOT / "examples" / "reward_functions_library.py"
+    flags = ["--print", *data, "--reward", f"{library}:math_equivalence", "--output_dir", tmp_path / "o"]
+    assert run_script("verl_train", *flags).returncode == 0
+    files = {path.name for path in (tmp_path / "o" / "job" / "rewards_0").iterdir()}
+    assert {"math_grader.py", "sandbox.py", "reward_functions_library.py"} <= files
+
+
+class Dashboard:
+    """A cluster that fails to answer some times, then tells that the job has ended."""
+
+    def __init__(self, failures: int, log: str = "all\n"):
+        self.failures, self.log = failures, log
+
+    def get_job_status(self, name):
+        self.failures -= 1
+        if self.failures >= 0:
+            raise ConnectionError("no route")
+        return type("Status", (), {"is_terminal": lambda status: True})()
+
+    def get_job_logs(self, name):
+        return self.log
+
+
+def test_a_cluster_that_is_away_for_a_moment_is_waited_for(capsys):
+    assert verl.follow(Dashboard(5), "job", pause=0) == "all\n"
+    assert capsys.readouterr().err == "all\n"
+    with pytest.raises(verl.LostJob, match="it may still run; try ray job logs") as caught:
+        verl.follow(Dashboard(99), "job", pause=0)
+    assert caught.value.code == 1
 
 
 def test_shipped_files_lie_beside_the_rewards(rewards, tmp_path, monkeypatch):
@@ -928,6 +974,12 @@ def test_sbatch_cpus_suffice_on_each_node(slurm):
     text, _, _ = slurm
     cpus = int(next(line for line in text.splitlines() if "--cpus-per-task" in line).partition("=")[2])
     assert cpus >= 8 * 3 + 2 + 8
+
+
+def test_sbatch_refuses_cpus_with_which_ray_would_wait(tmp_path, data):
+    flags = ["--slurm", "--hardware", "8x80GB", "--algorithm", "grpo", *data, "--output_dir", tmp_path / "o"]
+    done = run_script("verl_train", *flags, "--cpus", 4)
+    assert done.returncode == 2 and "got --cpus 4; expected 27 on each machine" in done.stderr
 
 
 def test_config_line_in_the_script_holds_no_newline():
