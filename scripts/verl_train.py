@@ -64,7 +64,7 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 VERL = "0.9.1"
-INSTALL = "try `pip install torch==2.13.0 && pip install -r requirements-verl.txt` in an environment of its own"
+INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
 
 class UserError(Exception):
@@ -578,7 +578,7 @@ precision: @actor.fsdp_config.dtype @ref.fsdp_config.{dtype,model_dtype}
     critic.fsdp.dtype @actor.megatron.dtype @ref.megatron.dtype
     critic.megatron.dtype @rollout.dtype
 micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
-    critic.ppo_max_token_len_per_gpu @rollout.log_prob_max_token_len_per_gpu
+    critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
     @ref.log_prob_max_token_len_per_gpu
 gradient_checkpointing: @model.enable_gradient_checkpointing
     critic.model.enable_gradient_checkpointing
@@ -639,6 +639,7 @@ FIXED = {
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
     "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
     "device": (["auto", "cuda"], "verl finds the devices by itself"),
+    "dry_run": ([False], "--check is the dry run"),
 }
 
 # Settings that change no result, or have a counterpart in verl that is always on; verl_train.py says so and goes on.
@@ -650,7 +651,6 @@ NOTES = {
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every step's completions to samples/",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
-    "dry_run": "that is --check here",
     **{"gpu_memory": "for the memory arithmetic", "parameters": "for the memory arithmetic and lr 0"},
     **{"override": "passed on", "ship": "copied into the job folder"},
     **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
@@ -704,6 +704,7 @@ class Override:
 ADDED = {
     *("reward.reward_kwargs.missing_eos_penalty", "reward.reward_kwargs.overlong_share"),
     *("algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"),
+    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
     *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
 }
 
@@ -718,7 +719,8 @@ def hydra_value(value) -> str:
         return f"[{','.join(map(hydra_value, value))}]"
     if isinstance(value, dict):
         return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
-    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value) and value.lower() not in ("null", "true", "false", "nan", "inf"):
+    words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
         return value
     escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
     return "'" + escaped.replace("'", "\\'") + "'"
@@ -737,6 +739,10 @@ def check_expressible(config: Config) -> None:
         c.kl_estimator != "k3_ratio" or not c.kl_coef,
         "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
     )
+    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
+    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
+    learns = c.vf_coef or c.advantage != "gae"
+    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
     fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
     need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
     need(
@@ -808,7 +814,7 @@ def split_override(text: str) -> tuple[str, str, str]:
     sign, key, value = match.groups()
     for trap, (why, instead) in TRAPS.items():
         need(
-            key != trap and not key.startswith(f"{trap}."),
+            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
             f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
         )
     return sign or "", key, value
@@ -971,7 +977,10 @@ def critic_overrides(config: Config, job: Layout) -> dict:
         # Adam does not see the scale of a loss of its own, gradient clipping does
         "vf_coef": {"critic.optim.clip_grad": c.max_grad_norm / c.vf_coef},
         "gradient_checkpointing": {"critic.model.enable_gradient_checkpointing": c.gradient_checkpointing},
-        "micro_batch_tokens": {"critic.ppo_max_token_len_per_gpu": c.micro_batch_tokens},
+        "micro_batch_tokens": {
+            "critic.ppo_max_token_len_per_gpu": c.micro_batch_tokens,
+            "critic.ppo_infer_max_token_len_per_gpu": c.micro_batch_tokens,
+        },
         **lora_overrides(config, "critic.model"),
     }
 
@@ -1859,7 +1868,7 @@ def write_script(path: Path, text: str) -> None:
 def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
     defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every", "dry_run")
+    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
     for name in told:
         if getattr(config, name) != defaults[name]:
             say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
@@ -1934,7 +1943,7 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
         line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
     if shape:
         tokens, layers, hidden = (
-            c.micro_batch_tokens / c.sequence_parallel,
+            c.micro_batch_tokens,  # verl multiplies by sequence_parallel, and splits
             shape["num_hidden_layers"],
             shape["hidden_size"],
         )
@@ -2003,8 +2012,9 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
             f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
         ),
         (
-            c.micro_batch_tokens >= c.max_prompt_tokens + c.max_new_tokens,
-            f"micro_batch_tokens {c.micro_batch_tokens}; expected {c.max_prompt_tokens + c.max_new_tokens}, a sequence",
+            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
+            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
+            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
         ),
     ]
     replicas = max(1, gpus // split)
@@ -2020,7 +2030,7 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
         worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
         checks.append(
             (
-                c.micro_batch_tokens >= worst,
+                c.micro_batch_tokens * c.sequence_parallel >= worst,
                 f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
                 "verl's geo_mean adds up the means of its micro-batches",
             )

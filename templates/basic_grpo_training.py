@@ -7,6 +7,7 @@ their comments say, and it trains Qwen on GSM8K on one GPU. For flags, resuming,
 GPUs take scripts/grpo_train.py.
 """
 
+import sys
 from pathlib import Path
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -129,4 +130,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit("error: got arguments; expected none; try editing the constants at the top")
     main()

@@ -18,7 +18,7 @@ LIMIT = 0.3  # seconds an item may take
 @functools.cache
 def library():
     """The reward library, its math worker already started by questions that plain arithmetic does not settle."""
-    module = load_module(ROOT / "examples" / "reward_functions_library.py", "script_reward_library")
+    module = load_module(ROOT / "examples" / "reward_functions_library.py", "script_math_library")
     for text in ("\\boxed{(x+1)^2}", "\\boxed{\\int_0^4 x dx}", "\\boxed{\\sum_{k=1}^{3} k}"):
         module.math_equivalence(prompts=[None], completions=[text], answer=["6"])
     return module

@@ -206,6 +206,9 @@ REFUSED = [
     ("--merge_lora", "merge_lora True"),
     ("--load_in_4bit --lora_rank 8", "load_in_4bit True"),
     ("--device cpu", "device cpu"),
+    ("--dry_run", "dry_run True"),
+    ("--algorithm ppo --vf_coef 0", "vf_coef 0"),
+    ("--lora_rank 8 --lora_alpha 0.5", "lora_alpha 0.5"),
     ("--algorithm grpo --kl_estimator k3_ratio", "k3_ratio"),
     ("--algorithm sapo --aggregation token_mean", "seq_mean_token_mean"),
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
@@ -322,7 +325,7 @@ def test_command_line_prints_and_names_the_memory(tmp_path, data):
 @pytest.mark.parametrize("action", ["--check", "--run"])
 def test_without_verl_it_says_how_to_install_it(action, tmp_path):
     done = run_script("verl_train", action, "--output_dir", tmp_path / "out")
-    assert done.returncode == 2 and "expected verl 0.9.1; try `pip install" in done.stderr
+    assert done.returncode == 2 and "expected verl 0.9.1; try `make setup-verl`" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

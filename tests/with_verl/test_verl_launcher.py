@@ -77,7 +77,7 @@ def test_every_preset_composes_and_passes_verls_validation(number):
 
 def test_values_arrive_as_they_were_meant():
     texts = ["it's", "{{ bos_token }}{% for m in x %}{{ m['content'] }}{{ '\\n' }}{% endfor %}", "a b", "null", "1", ""]
-    texts += ["back\\slash", "end\\", "quo\\'te", 'dou"ble', "[a]", "{a: b}", "a,b", "ü=1", "$x", "#"]
+    texts += ["back\\slash", "end\\", "quo\\'te", 'dou"ble', "[a]", "{a: b}", "a,b", "ü=1", "/gärtner/x", "$x", "#"]
     config = launcher.parse_config(["--print"])
     extra = [
         launcher.Override(f"+trainer.text_{i}", launcher.hydra_value(text), "override") for i, text in enumerate(texts)
