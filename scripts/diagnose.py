@@ -1293,7 +1293,8 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
 def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
     """A run's verdict as plain data."""
     steps = run.steps() or [b[1] for b in run.broken]
-    verdict = "findings" if any(f.severity == "finding" for f in found) else "healthy"
+    verdict = "too short to judge" if any(f.id == "short-run" for f in found) else "healthy"
+    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
     facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
     return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
 
@@ -1302,7 +1303,7 @@ def print_verdict(data: dict) -> None:
     """A run's verdict for a person."""
     first, last = data["steps"]
     count = sum(f["severity"] == "finding" for f in data["findings"])
-    verdict = "healthy" if not count else f"{count} finding{'s' * (count > 1)}"
+    verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
     print(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
     for f in data["findings"]:
         print(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")

@@ -589,3 +589,10 @@ def test_resumed_console_repeats_steps_and_the_later_value_wins(tmp_path):
 def test_findings_stand_in_the_troubleshooting_page():
     text = (ROOT / "references" / "troubleshooting.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\*\*([a-z]+(?:-[a-z0-9]+)*)\*\*", text)) == set(diagnose.ADVICE)
+
+
+def test_a_run_of_two_steps_is_not_called_healthy(tmp_path):
+    rows = [{"step": step, "reward/mean": 0.5, "reward/std": 0.3, "rollout/length_mean": 20.0} for step in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run_script("diagnose", tmp_path / "metrics.jsonl")
+    assert done.returncode == 0 and "too short to judge" in done.stdout and "healthy" not in done.stdout.splitlines()[0]
