@@ -7,9 +7,10 @@
     caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results come back as plain data (JSON with tags; no pickle, no objects of the program) and are compared in
-the caller, or, for tests written in Python, in the judge: expected values are never in the program's process. The fork
-server is warm, clean and single-threaded, so a program costs a fork and not the start of an interpreter.
+A program's results come back as plain data (JSON with tags; no pickle, no objects of the program) and are read and
+compared in the judge: expected values are never in the program's process, and what a program returns never in the
+caller's, whose work is in proportion to the tests alone. The judge is confined and ended in time like any program. The
+fork server is warm, clean and single-threaded, so a program costs two forks and not the start of an interpreter.
 
 Layers, each used where the kernel offers it; `sandbox_report()` names them, after trying them on a process:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
@@ -40,11 +41,12 @@ import fcntl
 import fractions
 import gc
 import importlib
+import io
+import itertools
 import json
 import math
 import operator
 import os
-import reprlib
 import resource
 import select
 import signal
@@ -61,10 +63,15 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 LINUX = sys.platform == "linux"
-MAX_RESULT = 1 << 20  # bytes of one result as JSON: a larger one fails its test
+MAX_NUMBER = 1 << 16  # bits of a number in a Fraction, range or date, whose constructors take quadratic time
+MAX_KEY = 1 << 20  # bits of an integer that is a key or in a set
+MAX_COLLISIONS = 1 << 22  # comparisons of words that keys with one hash may cost
 MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
+MAX_REPORT = 1 << 20  # bytes of one message of the judge
+MAX_ANSWER = 64 << 20  # bytes of one answer of a service
 MAX_DEPTH = 100  # nesting of a value
-MAX_OUTPUT = 1 << 20  # bytes a program may print, and write to one file
+JUDGE_MB = 512  # MiB that the judge may add, at least
+GRACE_S = 1.0  # seconds for the judge to read and compare one result
 SCRATCH, SCRATCH_BYTES = "/.scratch", 64 << 20  # no /tmp: Python's own files may lie beneath that
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
@@ -116,6 +123,13 @@ def receive_exactly(channel: socket.socket, size: int, deadline: float | None) -
     return b"".join(parts)
 
 
+def short_int(text: str) -> int:
+    """An integer of a message; encode() makes text of what has more digits."""
+    if len(text) > 20:
+        raise ValueError("too many digits")
+    return int(text)
+
+
 def receive_frame(channel: socket.socket, deadline: float | None = None, limit: int = MAX_FRAME) -> dict:
     """Receive one message; whatever is no JSON object of at most `limit` bytes raises Died."""
     (size,) = struct.unpack("!I", receive_exactly(channel, 4, deadline))
@@ -123,7 +137,7 @@ def receive_frame(channel: socket.socket, deadline: float | None = None, limit: 
         raise Died("output limit: a result is too large")
     data = receive_exactly(channel, size, deadline)
     try:
-        message = json.loads(data)
+        message = json.loads(data, parse_int=short_int)
     except (ValueError, RecursionError):
         raise Died("the process sent no valid message") from None
     if not isinstance(message, dict):
@@ -154,6 +168,34 @@ def plain_types() -> dict:
 PLAIN_TYPES = plain_types()
 
 
+def argument_types() -> dict:
+    """What each of these types may be made of: Fraction("1e999999999") would never end."""
+    whole = dict.fromkeys(("Fraction", "date", "timedelta", "range"), int)
+    moments = dict.fromkeys(("datetime", "time"), (int, datetime.timezone))
+    return {**whole, **moments, "Decimal": str, "timezone": datetime.timedelta}
+
+
+ARGUMENT_TYPES = argument_types()
+
+
+def views() -> dict:
+    """Views of a dict that travel, each with what gives their items; they keep their order and equal sets."""
+    empty = {}
+    return {type(empty.keys()): "keys", type(empty.items()): "items", type(empty.values()): "values"}
+
+
+VIEWS = views()
+
+
+def alike() -> dict:
+    """Types of the standard library that equal a built-in type, which travels in their place."""
+    same_as = {collections.UserDict: dict, collections.ChainMap: dict, types.MappingProxyType: dict}
+    return {**same_as, collections.UserList: list, collections.UserString: str, memoryview: bytes}
+
+
+ALIKE = alike()
+
+
 def encode(value, keep=None, depth: int = 0):
     """Turn a value into JSON with tags; what is no plain data becomes a reference if `keep` is given.
 
@@ -163,6 +205,11 @@ def encode(value, keep=None, depth: int = 0):
         raise ValueError("nested too deeply")
     if value is None or isinstance(value, bool):
         return value
+    if type(value) in ALIKE:
+        value = ALIKE[type(value)](value)
+    if type(value) in VIEWS:
+        items = list(map(list, value)) if VIEWS[type(value)] == "items" else list(value)
+        return {"t": VIEWS[type(value)], "v": [encode(item, keep, depth + 1) for item in items]}
     if type(value) in PLAIN_TYPES:
         return {"t": type(value).__name__, "v": [encode(item) for item in PLAIN_TYPES[type(value)](value)]}
     if isinstance(value, int):
@@ -190,8 +237,11 @@ def encode(value, keep=None, depth: int = 0):
     return {"t": "ref", "v": keep(value), "type": type(value).__name__}
 
 
-def decode(data, refer=None, depth: int = 0):
-    """The value that encode() was given, of exact built-in types; raises Died on anything else."""
+def decode(data, refer=None, depth: int = 0, hashed: bool = False):
+    """The value that encode() was given, of exact built-in types; raises Died on anything else.
+
+    Takes time in proportion to the size of the data, whatever they are; `hashed`: part of a key or in a set.
+    """
     if depth > MAX_DEPTH:
         raise Died("a result is nested too deeply")
     if data is None or isinstance(data, bool | int | float | str):
@@ -200,37 +250,102 @@ def decode(data, refer=None, depth: int = 0):
         return data
     try:
         if isinstance(data, list):
-            return [decode(item, refer, depth + 1) for item in data]
+            return [decode(item, refer, depth + 1, hashed) for item in data]
         kind, content = data["t"], data["v"]
-        if kind == "int":
-            return int(content, 16)
-        if kind == "float":
-            return float({"nan": "nan", "inf": "inf", "-inf": "-inf"}[content])
-        if kind == "bytes":
-            return bytes.fromhex(content)
+        if kind in ("int", "float", "bytes"):
+            return decode_text(kind, content, hashed)
         if kind == "ref" and refer:
-            return refer(int(content), str(data.get("type")))
-        if kind == "dict":
-            pairs = [(decode(k, refer, depth + 1), decode(v, refer, depth + 1)) for k, v in content]
+            return refer(int(content), str(data.get("type"))[:100])
+        if kind in ("dict", "items"):
+            pairs = [(decode(k, refer, depth + 1, True), decode(v, refer, depth + 1)) for k, v in content]
             check_hashes([key for key, _ in pairs])
-            return dict(pairs)
-        items = [decode(item, refer, depth + 1) for item in content]
-        if kind == "complex":
-            return complex(*items)
-        if kind != "list" and kind != "tuple":
-            check_hashes(items)
-        if kind in ("list", "tuple", "set", "frozenset"):
-            return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
-        made = {plain.__name__: plain for plain in PLAIN_TYPES}[kind]
-        return made(items) if made is collections.deque else made(*items)
+            return dict(pairs) if kind == "dict" else dict(pairs).items()
+        hashed = hashed or kind in ("set", "frozenset", "keys")
+        return build(kind, [decode(item, refer, depth + 1, hashed) for item in content])
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise Died("the process sent no valid message") from None
 
 
+def decode_text(kind: str, text: str, hashed: bool):
+    """An integer, a float that is not finite, or bytes."""
+    if kind == "float":
+        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[text]
+    if kind == "bytes":
+        return bytes.fromhex(text)
+    if hashed and len(text) > MAX_KEY // 4:
+        raise Died("output limit: a key of a result is too large")
+    return int(text, 16)
+
+
+def build(kind: str, items: list):
+    """A container, or a value of a type that is made from its arguments."""
+    if kind == "complex":
+        real, imaginary = map(float, items)
+        return complex(real, imaginary)
+    if kind in ("set", "frozenset", "keys"):
+        check_hashes(items)
+        return dict.fromkeys(items).keys() if kind == "keys" else {"set": set, "frozenset": frozenset}[kind](items)
+    if kind == "values":
+        return dict(enumerate(items)).values()
+    if kind in ("list", "tuple", "deque"):
+        return {"list": list, "tuple": tuple, "deque": collections.deque}[kind](items)
+    for item in items:
+        if not isinstance(item, ARGUMENT_TYPES[kind]):
+            raise TypeError(kind)
+        if isinstance(item, int) and item.bit_length() > MAX_NUMBER:
+            raise Died(f"output limit: a number of a {kind} is too large")
+    return {plain.__name__: plain for plain in PLAIN_TYPES}[kind](*items)
+
+
+def key_weight(key) -> int:
+    """About how many words a comparison of this key may have to read, and of large integers the square of that."""
+    if isinstance(key, tuple | frozenset):
+        return 1 + sum(map(key_weight, key))
+    if isinstance(key, str | bytes):
+        return 1 + len(key) // 64
+    if isinstance(key, int):
+        return 1 + (key.bit_length() // 32) ** 2 // 64
+    return 1 if isinstance(key, float) or key is None else 64
+
+
 def check_hashes(keys: list) -> None:
-    """Raise Died for keys of which over a hundred share a hash: a dict of many such takes quadratic time."""
-    if len(keys) - len({hash(key) for key in keys}) > 100:
+    """Raise Died for keys that share hashes such that a dict of them takes quadratic time.
+
+    Keys of correct programs share some: -1 and -2, and of the powers of two every sixty-first.
+    """
+    counts = collections.Counter(map(hash, keys))
+    if len(counts) == len(keys):
+        return
+    weights = collections.defaultdict(int)
+    for key in keys:
+        if counts[hash(key)] > 1:
+            weights[hash(key)] = max(weights[hash(key)], key_weight(key))
+    if sum(counts[number] ** 2 * weight for number, weight in weights.items()) > MAX_COLLISIONS:
         raise Died("the process sent keys that collide")
+
+
+def brief(value, levels: int = 3) -> str:
+    """The text of plain data for a message: reads its beginning only, and makes no text of a large number."""
+    if isinstance(value, str | bytes):
+        return repr(value[:60]) + "…" * (len(value) > 60)
+    if isinstance(value, int):
+        bits = int(value).bit_length()
+        return repr(value) if bits <= 256 else f"<integer of {bits} bits>"
+    if isinstance(value, fractions.Fraction):
+        return f"Fraction({brief(value.numerator)}, {brief(value.denominator)})"
+    if isinstance(value, range):
+        return f"range({', '.join(map(brief, (value.start, value.stop, value.step)))})"
+    if not isinstance(value, list | tuple | set | frozenset | dict | collections.deque):
+        plain = type(value) in {*PLAIN_TYPES, float, complex, type(None)}
+        return repr(value)[:80] if plain else type(value).__name__
+    opening, closing = {list: "[]", tuple: "()", dict: "{}"}.get(type(value), (f"{type(value).__name__}(", ")"))
+    if not levels:
+        return f"{opening}…{closing}"
+    first = list(itertools.islice(value, 6))
+    parts = [brief(item, levels - 1) for item in first]
+    if isinstance(value, dict):
+        parts = [f"{part}: {brief(value[key], levels - 1)}" for key, part in zip(first, parts, strict=True)]
+    return opening + ", ".join([*parts, *["…"] * (len(value) > 6)]) + closing
 
 
 def same(expected, actual) -> bool:
@@ -248,8 +363,12 @@ def same(expected, actual) -> bool:
         return len(expected) == len(actual) and all(map(same, expected, actual))
     if isinstance(expected, dict) and isinstance(actual, dict):
         if all(isinstance(key, str) for key in expected) and not any(isinstance(key, str) for key in actual):
+            if sum(map(key_weight, actual)) > MAX_COLLISIONS:
+                return False  # too much to make text of
             actual = {str(key): item for key, item in actual.items()}
         return expected.keys() == actual.keys() and all(same(item, actual[key]) for key, item in expected.items())
+    if VIEWS.get(type(actual)) in ("keys", "items"):
+        return actual == expected  # as sets
     return type(expected) is type(actual) and expected == actual
 
 
@@ -267,10 +386,12 @@ def same_token(expected: str, actual: str) -> bool:
 
 def same_output(expected: str, actual: str) -> bool:
     """Compare printed text line by line, without regard to white space at the ends and to empty lines at the end."""
-    wanted, got = ([line.split() for line in text.rstrip().split("\n")] for text in (expected, actual))
-    return len(wanted) == len(got) and all(
-        len(a) == len(b) and all(map(same_token, a, b)) for a, b in zip(wanted, got, strict=True)
-    )
+    wanted, got = expected.rstrip().split("\n"), io.StringIO(actual.rstrip(), newline="\n")
+    for words in map(str.split, wanted):  # reads only as much of what was printed as is expected
+        printed = next(got, "").split(maxsplit=len(words))
+        if len(words) != len(printed) or not all(map(same_token, words, printed)):
+            return False
+    return not next(got, "")
 
 
 # ------------------------------------------------------------------------------------------- layers of the kernel
@@ -467,11 +588,12 @@ def new_root(paths: list[str]) -> None:
 
 @dataclass
 class Job:
-    """A running process of the server: where its end is reported, its scratch folder, its user."""
+    """A running process of the server: where its end is reported, its folder, its user, why the server ended it."""
 
     status: int
     scratch: str
     uid: int | None
+    problem: str = ""
 
 
 class Server:
@@ -479,9 +601,7 @@ class Server:
 
     def __init__(self, control: socket.socket, config: dict):
         self.control, self.config, self.jobs, self.free, self.count = control, config, {}, [], 0
-        self.address_space, self.folder = 96 << 20, None
-        with contextlib.suppress(OSError), open("/proc/self/statm") as file:
-            self.address_space = int(file.read().split()[0]) * resource.getpagesize() + (16 << 20)
+        self.folder, self.statm = None, -1
         self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
         self.readable = readable_paths(config["packages"])
 
@@ -543,6 +663,8 @@ class Server:
             self.attempt(name, lambda name=name: libc_call("unshare", NAMESPACES[name]))
         if self.on("pid"):
             self.become_first()
+        with contextlib.suppress(OSError):  # the new root has no /proc
+            self.statm = os.open("/proc/self/statm", os.O_RDONLY)
         if self.on("mount"):
             del self.layers["mount"]
             self.attempt("mount", lambda: new_root(self.readable))
@@ -556,11 +678,19 @@ class Server:
             os._exit(0)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
+    def address_space(self) -> int:
+        """Bytes of this process's address space, which a fork begins with."""
+        try:
+            return int(os.pread(self.statm, 100, 0).split()[0]) * resource.getpagesize()
+        except (OSError, IndexError):
+            return 96 << 20
+
     def trial(self) -> dict:
         """What a confined process can still do: connect, read a foreign file, start a process, import a module."""
         ours, theirs = socket.socketpair()
         status, end = os.pipe()
-        self.spawn({"id": -1, "role": "trial", "memory_mb": 256, "cpu_s": 5}, [theirs.detach(), -1, -1, -1, end])
+        limits = {"memory_mb": 256, "cpu_s": 5, "file_bytes": 4096}
+        self.spawn({"id": -1, "role": "trial", **limits}, [theirs.detach(), -1, -1, -1, end])
         try:
             return receive_frame(ours, time.monotonic() + 10)
         except (Died, OSError) as error:
@@ -577,8 +707,10 @@ class Server:
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        pause = None
         while True:
-            ready, _, _ = select.select([self.control, woken], [], [])
+            ready, _, _ = select.select([self.control, woken], [], [], pause)
+            pause = self.weigh_folders()
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
@@ -660,6 +792,20 @@ class Server:
             libc_call("umount2", path.encode(), 2)
         remove_tree(path)
 
+    def weigh_folders(self) -> float | None:
+        """End jobs whose folder holds too much; return the seconds to the next look, None where there is no need.
+
+        A file system of its own has its size; without one the files that have a name are counted.
+        """
+        if self.on("mount") or not self.jobs:
+            return None
+        started = time.monotonic()
+        for number, job in list(self.jobs.values()):
+            if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
+                job.problem = f"output limit: more than {SCRATCH_BYTES >> 20} MiB in its folder"
+                self.kill(number)
+        return max(0.03, 10 * (time.monotonic() - started))
+
     def kill(self, job: int) -> None:
         """Kill a job's process and its group."""
         for pid, (number, _) in self.jobs.items():
@@ -684,7 +830,7 @@ class Server:
                 self.sweep(pid, job)
             with contextlib.suppress(OSError):
                 self.free_scratch(job.scratch)
-            report = {"status": os.waitstatus_to_exitcode(status), "rss_kb": usage.ru_maxrss}
+            report = {"status": os.waitstatus_to_exitcode(status), "rss_kb": usage.ru_maxrss, "problem": job.problem}
             with contextlib.suppress(OSError):  # the caller may be gone
                 os.write(job.status, json.dumps(report).encode())
             os.close(job.status)
@@ -709,6 +855,25 @@ class Server:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
+
+
+def weight(folder: str) -> int:
+    """Bytes on disk beneath a folder, a block for each entry at least; stops above SCRATCH_BYTES."""
+    total, folders = 0, [folder]
+    while folders and total <= SCRATCH_BYTES:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    total += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    if total > SCRATCH_BYTES:
+                        break
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone since
+        except OSError:  # too deep for a path, or closed to this user: nothing that may stay out of sight
+            return SCRATCH_BYTES + 1
+    return total
 
 
 def remove_tree(path: str) -> None:
@@ -784,7 +949,8 @@ def confine(server: Server, message: dict, uid: int | None, scratch: str, files:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         if uid is None:  # else they went with the user
             kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
-    set_limits(server.address_space + (message["memory_mb"] << 20), message["cpu_s"], uid is not None)
+    memory = server.address_space() + (message["memory_mb"] << 20)
+    set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
     if server.on("landlock"):
         rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
         kernel_call(446, rules, 0)
@@ -793,9 +959,9 @@ def confine(server: Server, message: dict, uid: int | None, scratch: str, files:
         enter_seccomp(server.filter)
 
 
-def set_limits(memory: int, cpu_s: int, own_user: bool) -> None:
+def set_limits(memory: int, cpu_s: int, file_bytes: int, own_user: bool) -> None:
     """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
-    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, MAX_OUTPUT)]
+    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, file_bytes)]
     limits += [(resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0)]
     if own_user:  # else it counts what the caller runs, too
         limits.append((resource.RLIMIT_NPROC, 64))
@@ -977,7 +1143,8 @@ class Unsafe(Exception):
 
 def error_text(answer: dict) -> str:
     """What a program raised, in one line."""
-    return f"{answer.get('name')}: {answer.get('message')}"[:500]
+    parts = (answer.get(part) for part in ("name", "message"))
+    return ": ".join(part[:500] if isinstance(part, str) else "…" for part in parts)[:500]
 
 
 class RemoteObject:
@@ -1109,6 +1276,56 @@ STANDARD = {
 }
 
 
+def names_in(*nodes: ast.AST) -> set:
+    """The names that a piece of source uses."""
+    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def calls_in(*nodes: ast.AST) -> list[ast.Call]:
+    """The calls of functions by their names."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    return [part for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+
+
+def bound_names(trees: list) -> set:
+    """The names that the tests give to what they compute."""
+    parts = [part for tree in trees for part in ast.walk(tree)]
+    stored = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return stored | {part.arg for part in parts if isinstance(part, ast.arg)} - {"candidate"}
+
+
+def judging_names(trees: list, wanted: set, program: set) -> set:
+    """Those of the wanted names by which the tests judge what the program's other functions return.
+
+    Such a function is called with the result of another one, or with a variable of the tests where these call another
+    one at all, or stands on the other side of a comparison.
+    """
+    found, bound, called = set(), bound_names(trees), program & names_in(*trees)
+    for call in calls_in(*trees):
+        name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
+        others = program - {name}
+        if name in wanted and (inside & others or (inside & bound and called & others)):
+            found.add(name)
+    for node in (part for tree in trees for part in ast.walk(tree) if isinstance(part, ast.Compare)):
+        sides = [node.left, *node.comparators]
+        for side in sides:
+            beside = names_in(*(other for other in sides if other is not side)) & program
+            found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
+    return found & wanted
+
+
+def wraps_a_call(trees: list, name: str, program: set) -> bool:
+    """Whether a function is called with what another function of the program returns."""
+    mine = [call for call in calls_in(*trees) if call.func.id == name]
+    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
+
+
+def iterated_names(trees: list) -> set:
+    """The names of functions that loops run over: they decide how often something is tested."""
+    parts = (part for tree in trees for part in ast.walk(tree))
+    return {name for part in parts if hasattr(part, "iter") for name in names_in(part.iter)}
+
+
 class Judge:
     """Runs test code; calls to the program go to its own process, and what comes back is compared here."""
 
@@ -1146,7 +1363,7 @@ class Judge:
         try:
             self.program.settimeout(self.job["timeout_s"])
             send_frame(self.program, {"nonce": nonce, **message})
-            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"], MAX_RESULT)
+            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"], self.job["result_bytes"])
             if answer.get("nonce") != nonce:
                 raise Died("the process sent no valid message")
         except TimeoutError:
@@ -1191,7 +1408,7 @@ class Judge:
                 break
             if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
                 with contextlib.suppress(TypeError):
-                    error = kind(str(answer.get("message")))
+                    error = kind(str(answer.get("message"))[:500])
                     raise error
         raise ProgramError(error_text(answer))
 
@@ -1205,9 +1422,12 @@ class Judge:
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
             names = self.exchange({"mode": "module", "code": self.job["code"]}).get("names", {})
             self.offer(names, namespace, trees)
+            defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
         else:
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
+            before = dict(namespace)
             exec(compile(self.job["code"], "program.py", "exec", dont_inherit=True), namespace)
+            defined = {name for name, value in namespace.items() if before.get(name) is not value}
         if entry:
             candidate = RemoteObject(self, entry) if self.job["isolate"] else namespace[entry]
             namespace.update({entry: candidate, "candidate": candidate})
@@ -1215,6 +1435,10 @@ class Judge:
             code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, trees)
+        if not defined & (names_in(*trees) | ({entry, "Solution"} if entry else set())):
+            self.passed = 0
+            for result in self.results:
+                result.update(passed=False, detail=result["detail"] or "the tests use nothing that the program defines")
 
     def attempt(self, action) -> None:
         """Run a piece of the tests; an exception counts as a test that fails."""
@@ -1224,20 +1448,25 @@ class Judge:
             self.fail(0, error)
 
     def offer(self, names: dict, namespace: dict, trees: list) -> None:
-        """Put the program's names that the tests use into their namespace; built-in names are never the program's."""
-        nodes = [node for tree in trees for node in ast.walk(tree)]
-        used = {node.id for node in nodes if isinstance(node, ast.Name)}
-        bases = [node.value for node in nodes if isinstance(node, ast.Attribute)]
+        """Put the program's names that the tests use into their namespace, but not for what judges a result."""
+        entry, used = self.job["entry_point"], names_in(*trees)
+        functions = {name for name, kind in names.items() if kind == "callable"} & used - namespace.keys()
+        program = functions | ({entry, "candidate"} if entry else set())
+        judging = judging_names(trees, (functions | STANDARD.keys() & used) - namespace.keys(), program)
+        for name in judging - {entry}:  # isclose(f(1), 2): what judges a result must not be the program's
+            if name in STANDARD:
+                namespace[name] = getattr(importlib.import_module(STANDARD[name]), name)
+        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(trees, name, program)}
+        self.trusted &= not wrapping - vars(builtins).keys()
+        tested = functions & vars(builtins).keys()
+        if entry or functions - vars(builtins).keys() - STANDARD.keys():
+            tested = set()  # the tests are about another function
+        elif len(tested) > 1:
+            self.trusted = False  # which of them judge the others is a guess
+            tested -= judging | iterated_names(trees)
+        bases = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
         dotted = {node.id for node in bases if isinstance(node, ast.Name)}
-        called = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-        for call in called:  # isclose(f(1), 2): what judges a result must not be the program's
-            inner = {n.func.id for n in ast.walk(call) if n in called and n is not call}
-            name, module = call.func.id, STANDARD.get(call.func.id)
-            if name not in namespace and name != self.job["entry_point"] and inner & names.keys():
-                self.trusted &= bool(module) or name not in names
-                if module:
-                    namespace[name] = getattr(importlib.import_module(module), name)
-        for name in used - namespace.keys() - vars(builtins).keys():
+        for name in used - namespace.keys() - (vars(builtins).keys() - tested):
             kind = str(names.get(name))
             module = kind[7:] if kind.startswith("module ") else {"np": "numpy"}.get(name, name)
             known = module.partition(".")[0] in {*sys.stdlib_module_names, "numpy"}
@@ -1277,9 +1506,56 @@ class Judge:
             self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
 
 
+def judge_calls(channel: socket.socket, program: socket.socket, job: dict) -> None:
+    """Have the program loaded, then make its calls; send the caller a message for each result, and one for the end."""
+    secrets = [os.urandom(12).hex() for _ in range(len(job["cases"]) + 1)]
+
+    def answer() -> dict:
+        message = receive_frame(program, time.monotonic() + job["timeout_s"], job["result_bytes"])
+        if message.get("nonce") != secrets.pop(0):
+            raise Died("the process sent no valid message")
+        return message
+
+    try:
+        calls = [
+            {"nonce": secret, "op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
+            for secret, (name, args, kwargs, *_) in zip(secrets[1:], job["cases"], strict=True)
+        ]
+        program.settimeout(job["timeout_s"])
+        send_frame(program, {"mode": "calls", "nonce": secrets[0], "code": job["code"], "calls": calls})
+        loaded = answer()
+        end = error_text(loaded) if "error" in loaded else ""
+        send_frame(channel, {"end": end})
+        for *_, expected, mode in [] if end else job["cases"]:
+            send_frame(channel, {"detail": compare(answer(), decode(expected), mode)[:1000]})
+    except TimeoutError:
+        send_frame(channel, {"end": "timeout"})
+    except MemoryError:
+        send_frame(channel, {"end": "output limit: a result is too large"})
+    except (Died, OSError) as error:
+        send_frame(channel, {"end": str(error)[:500]})
+
+
+def compare(answer: dict, expected, mode: str = "same") -> str:
+    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
+    if "error" in answer:
+        return error_text(answer)
+    actual = decode(answer.get("value"))
+    try:
+        equal = actual == expected if mode == "==" else same(expected, actual)
+        equal = equal or (mode == "wrapped" and same(expected[0], actual))
+        return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
+    except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def run_judge(channel: socket.socket, program: socket.socket | None = None) -> None:
-    """Run the tests of one program and send the counts to the caller."""
+    """Run the tests of one program and tell the caller what came of them."""
+    sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
     job = receive_frame(channel)
+    if "cases" in job:
+        judge_calls(channel, program, job)
+        os._exit(0)
     judge = Judge(program, job)
     problem = ""
     try:
@@ -1506,33 +1782,52 @@ def lift_assert(statement: ast.stmt) -> tuple | None:
     """Turn `assert f(literals) == literal` into a call whose result is compared here; None for anything else."""
     try:
         call, (operator,), (expected,) = statement.test.left, statement.test.ops, statement.test.comparators
-        if not isinstance(operator, ast.Eq) or hasattr(builtins, call.func.id):
+        if not isinstance(operator, ast.Eq):
             return None
         args = [encode(ast.literal_eval(item)) for item in call.args]
         kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
-        return call.func.id, args, kwargs, ast.literal_eval(expected), "=="
+        return call.func.id, args, kwargs, encode(ast.literal_eval(expected)), "=="
     except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
         return None
 
 
+def mixes_builtins(called: set, entry_point: str | None) -> bool:
+    """Whether tests call built-in functions beside the one they test: the judge then decides whose each is."""
+    built_in = {name for name in called if hasattr(builtins, name)} - {entry_point}
+    return bool(built_in and (entry_point or called - built_in))
+
+
 def read_tests(tests, entry_point: str | None, isolate: bool = True) -> Plan:
-    """Sort the tests into one of the three forms, or raise BadTests."""
+    """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
+    try:
+        return sort_tests(tests, entry_point, isolate)
+    except BadTests:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+        raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
+
+
+def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
+    """Tell the forms of tests apart."""
     if isinstance(tests, dict):
         tests = pair_up(tests)
         entry_point = tests.pop() or entry_point
     if isinstance(tests, str):
         tests = [tests] if tests.strip() else []
     if not isinstance(tests, list | tuple):
-        raise BadTests(f"got tests {tests!r:.60}; expected Python source, a list, or inputs and outputs")
+        raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
         statements = []
         for number, source in enumerate(tests):
             try:
                 statements += ast.parse(source).body
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                if "integer string conversion" in str(error):  # a long number: the judge can read it
+                    return Plan("python", list(tests))
                 raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
         lifted = [lift_assert(statement) for statement in statements] if isolate else [None]
-        return Plan("calls", lifted) if all(lifted) else Plan("python", list(tests))
+        calls = all(lifted) and not mixes_builtins({case[0] for case in lifted}, entry_point)
+        return Plan("calls", lifted) if calls else Plan("python", list(tests))
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         return Plan("stdin", [(str(test["input"]), str(test["output"])) for test in tests])
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)])
@@ -1556,19 +1851,20 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
         test = {"args": test[0] if isinstance(test[0], list | tuple) else [test[0]], "expected": test[1]}
     if not isinstance(test, dict) or "expected" not in test:
         form = '{"args", "expected"}, (args, expected), {"input", "output"}'
-        raise BadTests(f"test {number}: got {test!r:.100}; expected {form} or Python source, the same for all tests")
+        raise BadTests(f"test {number}: got {brief(test)}; expected {form} or Python source, the same for all tests")
     name = test.get("function") or entry_point
     if not isinstance(name, str) or not name.isidentifier():
-        raise BadTests(f"test {number}: got no function to call ({name!r}); try entry_point or a key 'function'")
+        raise BadTests(f"test {number}: got no function to call ({brief(name)}); try entry_point or a key 'function'")
     args, kwargs = test.get("args", []), test.get("kwargs") or {}
     if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
-        raise BadTests(f"test {number}: got args {args!r:.60} and kwargs {kwargs!r:.60}; expected a list and a dict")
+        raise BadTests(f"test {number}: got args {brief(args)} and kwargs {brief(kwargs)}; expected a list and a dict")
     wrapped = test.get("apps") and isinstance(test["expected"], list) and len(test["expected"]) == 1
     mode = "wrapped" if wrapped else "same"  # APPS puts each result in a list, LiveCodeBench does not
     try:
-        return name, [encode(item) for item in args], {k: encode(v) for k, v in kwargs.items()}, test["expected"], mode
+        kwargs = {key: encode(item) for key, item in kwargs.items()}
+        return name, [encode(item) for item in args], kwargs, encode(test["expected"]), mode
     except (TypeError, ValueError) as error:
-        raise BadTests(f"test {number}: {error}; expected arguments of plain data") from None
+        raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None
 
 
 def run_code(
@@ -1580,12 +1876,16 @@ def run_code(
     timeout_s: float = 3.0,
     total_timeout_s: float | None = None,
     memory_mb: int = 512,
+    output_mb: int = 8,
     strict: bool = False,
     isolate_tests: bool = True,
     endpoint: str | None = None,
     sandbox: Sandbox | None = None,
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
+
+    In time: within total_timeout_s, and some moments to end the processes. What a program returns is read by a judge in
+    a process of its own; the caller gets a line for each test, and compares itself only what was printed.
 
     Args:
         code: Python source, not trusted.
@@ -1600,7 +1900,11 @@ def run_code(
         timeout_s: seconds a test may take; a timeout ends the run and the tests left count as failed.
         total_timeout_s: seconds all tests may take together (default: timeout_s for each, but at least for four
             and at most for ten).
-        memory_mb: MiB of address space the program may add.
+        memory_mb: MiB of address space the program may add to those its process begins with (RLIMIT_AS, on Linux): the
+            heap, imported modules, mapped files, 8 MiB for the stack of each thread. Not counted: up to 64 MiB of files
+            in its folder, and what it prints.
+        output_mb: MiB that one result may have as JSON, that one run may print, and that one file may have. More is an
+            `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
         isolate_tests: False runs Python tests in the program's process, for tests that compare instances of the
             program's classes; `trusted` is then False, as the program can forge the verdict.
@@ -1621,7 +1925,7 @@ def run_code(
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
         return Verdict(total=len(plan.cases), status=status, detail=detail)
     total_s = total_timeout_s or timeout_s * min(max(len(plan.cases), 4), 10)
-    limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb}
+    limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
     if endpoint:
         verdict = run_at_endpoint(endpoint, code, plan, limits)
     else:
@@ -1652,7 +1956,8 @@ def run_plan(sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point,
 
 def process_limits(limits: dict) -> dict:
     """The part of the limits that the server sets."""
-    return {"memory_mb": limits["memory_mb"], "cpu_s": math.ceil(limits["total_s"]) + 1}
+    cpu_s = math.ceil(limits["total_s"]) + 1
+    return {"memory_mb": limits["memory_mb"], "cpu_s": cpu_s, "file_bytes": limits["result_bytes"]}
 
 
 def conclude(results: list[dict], total: int) -> Verdict:
@@ -1715,11 +2020,14 @@ def run_script(sandbox: Sandbox, code: str, given: str, expected: str, limits: d
             return timeout_text(limits)
         if report.get("error"):
             raise SandboxError(f"no process could be started: {report['error']}")
-        said, printed = (read_back(file) for file in (stderr, stdout))
+        said, printed = read_back(stderr, 2000), read_back(stdout, limits["result_bytes"])
+        size = os.fstat(stdout.fileno()).st_size
+    if report.get("problem"):
+        return report["problem"]
     if report["status"]:
         return said[:500] if report["status"] > 0 and said else end_of(report)
-    if len(printed) >= MAX_OUTPUT:
-        return f"output limit: more than {MAX_OUTPUT} bytes"
+    if size >= limits["result_bytes"]:
+        return f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
     return "" if same_output(expected, printed) else f"printed {printed[:200]!r}, expected {expected[:200]!r}"
 
 
@@ -1730,89 +2038,87 @@ def anonymous_file():
     return tempfile.TemporaryFile()
 
 
-def read_back(file) -> str:
-    """What a process wrote."""
+def read_back(file, size: int) -> str:
+    """The beginning of what a process wrote."""
     file.seek(0)
-    return file.read(MAX_OUTPUT).decode("utf-8", "surrogateescape")
+    return file.read(size).decode("utf-8", "surrogateescape")
 
 
 def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
-    """Load the program once and call its functions; the expected values stay here. What ends it ends the run."""
-    process = sandbox.spawn("program", process_limits(limits))
-    secrets = [os.urandom(12).hex() for _ in range(len(cases) + 1)]
+    """Have a judge load the program once and call its functions, and collect its verdicts; an end ends the run."""
     results, end = [], ""
-
-    def answer() -> dict:
-        deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
-        message = receive_frame(process.channel, deadline, MAX_RESULT)
-        if message.get("nonce") != secrets.pop(0):
-            raise Died("the process sent no valid message")
-        return message
-
-    try:
-        calls = [
-            {"nonce": secret, "op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
-            for secret, (name, args, kwargs, *_) in zip(secrets[1:], cases, strict=True)
-        ]
-        process.channel.settimeout(limits["timeout_s"])
-        send_frame(process.channel, {"mode": "calls", "nonce": secrets[0], "code": code, "calls": calls})
-        loaded = answer()
-        if "error" in loaded:
-            return [{"test": 0, "passed": False, "detail": error_text(loaded)}]
-        for number, (*_, expected, mode) in enumerate(cases):
-            detail = compare(answer(), expected, mode)
-            results.append({"test": number, "passed": not detail, "detail": detail})
-    except TimeoutError:
-        end = timeout_text(limits)
-    except (Died, OSError) as error:
-        end = str(error)
-    finally:
-        report = process.close()
+    with judged_program(sandbox, limits) as (process, judge):
+        try:
+            judge.channel.settimeout(limits["total_s"])
+            job = {name: limits[name] for name in ("timeout_s", "result_bytes")}
+            send_frame(judge.channel, {**job, "code": code, "cases": cases})
+            end = receive_report(judge, limits)["end"]
+            while not end and len(results) < len(cases):
+                message = receive_report(judge, limits)
+                end = message.get("end", "")
+                if not end:
+                    detail = message["detail"]
+                    results.append({"test": len(results), "passed": not detail, "detail": detail})
+        except TimeoutError:
+            end = timeout_text(limits)
+        except (Died, OSError):
+            end = "the process of the tests ended"
     if end:
-        detail = end_of(report) if end == "the process ended" else end
+        detail = why_it_ended(end, process.report, limits)
         results.append({"test": len(results), "passed": False, "detail": detail})
     return results
 
 
-def compare(answer: dict, expected, mode: str = "same") -> str:
-    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
-    if "error" in answer:
-        return error_text(answer)
-    actual = decode(answer.get("value"))
+def receive_report(judge: Process, limits: dict) -> dict:
+    """The judge's next message, which comes as fast as the program may answer, and a little later."""
+    deadline = time.monotonic() + limits["timeout_s"] + GRACE_S
+    return receive_frame(judge.channel, min(deadline, limits["deadline"]), MAX_REPORT)
+
+
+@contextlib.contextmanager
+def judged_program(sandbox: Sandbox, limits: dict, isolate: bool = True):
+    """A process for the program (None unless isolate) and one for the judge, which hold the ends of one socket."""
+    program_side, judge_side = socket.socketpair()
+    process = sandbox.spawn("program", process_limits(limits), channel=program_side) if isolate else None
+    judge = None
     try:
-        equal = actual == expected if mode == "==" else same(expected, actual)
-        equal = equal or (mode == "wrapped" and same(expected[0], actual))
-        return "" if equal else f"returned {reprlib.repr(actual)}, expected {reprlib.repr(expected)}"
-    except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}"
+        own = limits if not isolate else {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
+        yield process, judge
+    finally:
+        for one in (judge, process):
+            if one:
+                one.close()
+
+
+def why_it_ended(end: str, report: dict | None, limits: dict) -> str:
+    """The words of the judge for the end of a run, made precise by how the program's process ended."""
+    if (report or {}).get("problem"):
+        return report["problem"]
+    if end == "timeout":
+        return timeout_text(limits)
+    return end_of(report) if end == "the process ended" else end
 
 
 def run_python_tests(
     sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str, isolate: bool
 ) -> Verdict:
     """Have a judge run the test source; it calls the program, which is in a process of its own."""
-    program_side, judge_side = socket.socketpair()
-    process = sandbox.spawn("program", process_limits(limits), channel=program_side) if isolate else None
-    judge = sandbox.spawn("judge", process_limits(limits), extra=judge_side)
     job = {"code": code, "tests": plan.cases, "entry_point": entry_point, "setup": setup, "isolate": isolate}
+    job.update({name: limits[name] for name in ("timeout_s", "result_bytes")})
     end, answer = "", {"passed": 0, "total": 0, "results": []}
-    try:
-        judge.channel.settimeout(limits["total_s"])
-        send_frame(judge.channel, {**job, "timeout_s": limits["timeout_s"]})
-        answer = receive_frame(judge.channel, limits["deadline"])
-        end = answer["ended"] or answer["problem"]
-    except TimeoutError:
-        end = "timeout"
-    except (Died, OSError):
-        end = "the process of the tests ended"
-    finally:
-        judge.close()
-        report = process.close() if process else None
-    if end == "the process ended":
-        end = end_of(report)
-    if end.startswith("timeout"):
-        end = timeout_text(limits)
+    with judged_program(sandbox, limits, isolate) as (process, judge):
+        try:
+            judge.channel.settimeout(limits["total_s"])
+            send_frame(judge.channel, job)
+            answer = receive_frame(judge.channel, limits["deadline"], 4 * MAX_REPORT)
+            end = answer["ended"] or answer["problem"]
+        except TimeoutError:
+            end = "timeout"
+        except (Died, OSError):
+            end = "the process of the tests ended"
     if end:
+        end = why_it_ended(end, process.report if process else None, limits)
         answer["results"].append({"test": 0, "passed": False, "detail": end})
     total = max(answer["total"] + bool(end), 1)
     verdict = conclude(answer["results"], total)
@@ -1830,11 +2136,30 @@ def run_python_tests(
 
 
 def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
-    """Run several programs side by side; each job holds the arguments of run_code. Workers: default one per core."""
+    """Run several programs side by side; each job holds the arguments of run_code. Workers: default one per core.
+
+    Tests that cannot be used give the status invalid_tests and one warning for all: the other jobs go on.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers or available_cores()) as pool:
-        return list(pool.map(lambda job: run_code(**job), jobs))
+        verdicts = list(pool.map(run_job, jobs))
+    bad = [number for number, verdict in enumerate(verdicts) if verdict.detail.startswith(UNUSABLE)]
+    if bad:
+        what = f"got {len(bad)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {bad[0]}"
+        warnings.warn(f"{what}: {verdicts[bad[0]].detail.removeprefix(UNUSABLE)}", RuntimeWarning, stacklevel=2)
+    return verdicts
+
+
+UNUSABLE = "unusable tests: "
+
+
+def run_job(job: dict) -> Verdict:
+    """Run one job; tests that cannot be used are a verdict, too."""
+    try:
+        return run_code(**job)
+    except BadTests as error:
+        return Verdict(status="invalid_tests", detail=f"{UNUSABLE}{error}")
 
 
 def available_cores() -> int:
@@ -1878,13 +2203,15 @@ def ask_endpoint(url: str, code: str, case: tuple, kind: str, limits: dict) -> s
     if answer.get("status") == "SandboxError":
         raise SandboxError(f"{url}: {answer.get('message')}")
     printed = str(result.get("stdout") or "")
+    if len(printed) > limits["result_bytes"]:
+        return f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
     if answer.get("status") != "Success" or result.get("return_code") != 0:
         return (str(result.get("stderr") or "").strip().splitlines() or ["the process ended with an error"])[-1][:500]
     if kind == "stdin":
         return "" if same_output(case[1], printed) else f"printed {printed[:200]!r}, expected {case[1][:200]!r}"
-    line = next((part for part in printed.splitlines() if part.startswith(nonce)), "")
+    line = printed.partition("\n" + nonce)[2].partition("\n")[0]
     try:
-        return compare(json.loads(line[len(nonce) :]), case[3], case[4])
+        return compare(json.loads(line, parse_int=short_int), decode(case[3]), case[4])
     except (ValueError, RecursionError, Died):
         return "the process sent no valid message"
 
@@ -1893,10 +2220,12 @@ def remote_driver(code: str) -> str:
     """A script that loads the program, performs the call on stdin, and prints the answer behind the call's secret."""
     import inspect
 
-    used = (Died, zone, plain_types, encode, check_hashes, decode, find, operate)
-    parts = [inspect.getsource(part) for part in used] + ["PLAIN_TYPES = plain_types()\n"]
-    modules = "collections, datetime, decimal, fractions, json, math, sys"
-    parts.insert(0, f"import {modules}\nMAX_DEPTH = {MAX_DEPTH}\n")
+    values = (zone, plain_types, argument_types, views, alike, encode, decode, decode_text, build, key_weight)
+    parts = [inspect.getsource(part) for part in (Died, *values, check_hashes, find, operate)]
+    parts += ["PLAIN_TYPES, ARGUMENT_TYPES, VIEWS, ALIKE = plain_types(), argument_types(), views(), alike()\n"]
+    parts.insert(0, "import collections, datetime, decimal, fractions, json, math, sys, types\n")
+    limits = {"DEPTH": MAX_DEPTH, "NUMBER": MAX_NUMBER, "KEY": MAX_KEY, "COLLISIONS": MAX_COLLISIONS}
+    parts.insert(1, "".join(f"MAX_{name} = {value}\n" for name, value in limits.items()))
     parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\nexec({code!r}, namespace)\n")
     parts.append(
         "call = job['call']\n"
@@ -1918,7 +2247,7 @@ def post_json(url: str, body: dict, timeout_s: float) -> dict:
     for pause in (0.5, 2.0, None):
         try:
             with urlopen(request, timeout=timeout_s) as response:
-                answer = json.load(response)
+                answer = json.loads(response.read(MAX_ANSWER), parse_int=short_int)
             if isinstance(answer, dict) and isinstance(answer.get("run_result") or {}, dict):
                 return answer
             problem = f"got {answer!r:.100}"
@@ -1950,7 +2279,7 @@ def read_programs(path: str) -> list[dict]:
 
 def jobs_of(args: argparse.Namespace) -> list[dict]:
     """The arguments of run_code for each program named on the command line."""
-    shared = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "strict", "endpoint")}
+    shared = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict", "endpoint")}
     if args.code:
         with open(args.code, encoding="utf-8") as code, open(args.tests, encoding="utf-8") as tests:
             text = tests.read()
@@ -1990,7 +2319,8 @@ def command_flags() -> argparse.ArgumentParser:
     parser.add_argument("--setup_column", help="column with trusted source that the tests may use")
     parser.add_argument("--entry_point", help="function under test (default in --data: the column entry_point)")
     parser.add_argument("--timeout_s", type=float, default=3.0, help="seconds a test may take (default: 3)")
-    parser.add_argument("--memory_mb", type=int, default=512, help="MiB a program may use (default: 512)")
+    parser.add_argument("--memory_mb", type=int, default=512, help="MiB of memory a program may add (default: 512)")
+    parser.add_argument("--output_mb", type=int, default=8, help="MiB of a result, or printed by a run (default: 8)")
     parser.add_argument("--strict", action="store_true", help="refuse to run without network and file isolation")
     parser.add_argument("--endpoint", help="URL of a SandboxFusion service to run the programs")
     parser.add_argument("--workers", type=int, help="programs side by side (default: one per core)")
