@@ -7,10 +7,10 @@
     caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results come back as plain data (JSON with tags; no pickle, no objects of the program) and are read and
-compared in the judge: expected values are never in the program's process, and what a program returns never in the
-caller's, whose work is in proportion to the tests alone. The judge is confined and ended in time like any program. The
-fork server is warm, clean and single-threaded, so a program costs two forks and not the start of an interpreter.
+A program's results come back as plain data (JSON with tags; no pickle, no objects of the program) and are compared in
+the caller, or, for tests written in Python and for results above 64 KiB, in a judge, which is confined and ended in
+time like a program: expected values are never in the program's process, and the caller's work is in proportion to the
+tests. The fork server is warm, clean and single-threaded: a program costs a fork and not the start of an interpreter.
 
 Layers, each used where the kernel offers it; `sandbox_report()` names them, after trying them on a process:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
@@ -66,12 +66,13 @@ LINUX = sys.platform == "linux"
 MAX_NUMBER = 1 << 16  # bits of a number in a Fraction, range or date, whose constructors take quadratic time
 MAX_KEY = 1 << 20  # bits of an integer that is a key or in a set
 MAX_COLLISIONS = 1 << 22  # comparisons of words that keys with one hash may cost
+UNUSABLE = "unusable tests: "  # before the detail of a verdict of run_many
 MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
 MAX_REPORT = 1 << 20  # bytes of one message of the judge
 MAX_ANSWER = 64 << 20  # bytes of one answer of a service
 MAX_DEPTH = 100  # nesting of a value
-JUDGE_MB = 512  # MiB that the judge may add, at least
-GRACE_S = 1.0  # seconds for the judge to read and compare one result
+SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in milliseconds whatever they say
+JUDGE_MB, JUDGE_S = 512, 5.0  # MiB that a judge may add, at least, and seconds that it may take for one large result
 SCRATCH, SCRATCH_BYTES = "/.scratch", 64 << 20  # no /tmp: Python's own files may lie beneath that
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
@@ -130,17 +131,26 @@ def short_int(text: str) -> int:
     return int(text)
 
 
-def receive_frame(channel: socket.socket, deadline: float | None = None, limit: int = MAX_FRAME) -> dict:
-    """Receive one message; whatever is no JSON object of at most `limit` bytes raises Died."""
+def receive_data(channel: socket.socket, deadline: float | None = None, limit: int = MAX_FRAME) -> bytes:
+    """Receive one message unread; one of more than `limit` bytes raises Died."""
     (size,) = struct.unpack("!I", receive_exactly(channel, 4, deadline))
     if size > limit:
         raise Died("output limit: a result is too large")
-    data = receive_exactly(channel, size, deadline)
+    return receive_exactly(channel, size, deadline)
+
+
+def receive_frame(channel: socket.socket, deadline: float | None = None, limit: int = MAX_FRAME) -> dict:
+    """Receive one message; whatever is no JSON object of at most `limit` bytes raises Died."""
+    return read_message(receive_data(channel, deadline, limit))
+
+
+def read_message(data: bytes, nonce: str | None = None) -> dict:
+    """The JSON object of a message, which must bear the secret if one is given; anything else raises Died."""
     try:
         message = json.loads(data, parse_int=short_int)
     except (ValueError, RecursionError):
         raise Died("the process sent no valid message") from None
-    if not isinstance(message, dict):
+    if not isinstance(message, dict) or (nonce and message.get("nonce") != nonce):
         raise Died("the process sent no valid message")
     return message
 
@@ -194,6 +204,12 @@ def alike() -> dict:
 
 
 ALIKE = alike()
+SIMPLE = {bool, int, str, type(None)}  # what JSON has as well: nothing to decode
+
+
+def is_json(value) -> bool:
+    """Whether a value travels as it is."""
+    return type(value) in SIMPLE and (type(value) is not int or -(2**53) < value < 2**53)
 
 
 def encode(value, keep=None, depth: int = 0):
@@ -203,7 +219,7 @@ def encode(value, keep=None, depth: int = 0):
     """
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
-    if value is None or isinstance(value, bool):
+    if is_json(value):
         return value
     if type(value) in ALIKE:
         value = ALIKE[type(value)](value)
@@ -223,7 +239,7 @@ def encode(value, keep=None, depth: int = 0):
     if isinstance(value, complex):
         return {"t": "complex", "v": [encode(value.real), encode(value.imag)]}
     if type(value) is list:
-        return [encode(item, keep, depth + 1) for item in value]
+        return [item if is_json(item) else encode(item, keep, depth + 1) for item in value]
     for kind in (list, tuple, set, frozenset):
         if isinstance(value, kind):
             return {"t": kind.__name__, "v": [encode(item, keep, depth + 1) for item in value]}
@@ -250,7 +266,7 @@ def decode(data, refer=None, depth: int = 0, hashed: bool = False):
         return data
     try:
         if isinstance(data, list):
-            return [decode(item, refer, depth + 1, hashed) for item in data]
+            return [item if type(item) in SIMPLE else decode(item, refer, depth + 1, hashed) for item in data]
         kind, content = data["t"], data["v"]
         if kind in ("int", "float", "bytes"):
             return decode_text(kind, content, hashed)
@@ -360,7 +376,9 @@ def same(expected, actual) -> bool:
             return math.isfinite(actual) and math.isclose(expected, actual, rel_tol=1e-6, abs_tol=1e-9)
         return expected == actual or (expected != expected and actual != actual)
     if isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
-        return len(expected) == len(actual) and all(map(same, expected, actual))
+        pairs = zip(expected, actual, strict=False)
+        equal = (a == b if type(a) is type(b) and type(a) in SIMPLE else same(a, b) for a, b in pairs)
+        return len(expected) == len(actual) and all(equal)
     if isinstance(expected, dict) and isinstance(actual, dict):
         if all(isinstance(key, str) for key in expected) and not any(isinstance(key, str) for key in actual):
             if sum(map(key_weight, actual)) > MAX_COLLISIONS:
@@ -664,7 +682,7 @@ class Server:
         if self.on("pid"):
             self.become_first()
         with contextlib.suppress(OSError):  # the new root has no /proc
-            self.statm = os.open("/proc/self/statm", os.O_RDONLY)
+            self.statm = fcntl.fcntl(os.open("/proc/self/statm", os.O_RDONLY), fcntl.F_DUPFD, 200)  # out of dup2's way
         if self.on("mount"):
             del self.layers["mount"]
             self.attempt("mount", lambda: new_root(self.readable))
@@ -1463,7 +1481,8 @@ class Judge:
             tested = set()  # the tests are about another function
         elif len(tested) > 1:
             self.trusted = False  # which of them judge the others is a guess
-            tested -= judging | iterated_names(trees)
+            tested = (tested - iterated_names(trees)) or tested
+            tested = (tested - judging_names(trees, tested, tested)) or tested
         bases = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
         dotted = {node.id for node in bases if isinstance(node, ast.Name)}
         for name in used - namespace.keys() - (vars(builtins).keys() - tested):
@@ -1506,34 +1525,16 @@ class Judge:
             self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
 
 
-def judge_calls(channel: socket.socket, program: socket.socket, job: dict) -> None:
-    """Have the program loaded, then make its calls; send the caller a message for each result, and one for the end."""
-    secrets = [os.urandom(12).hex() for _ in range(len(job["cases"]) + 1)]
-
-    def answer() -> dict:
-        message = receive_frame(program, time.monotonic() + job["timeout_s"], job["result_bytes"])
-        if message.get("nonce") != secrets.pop(0):
-            raise Died("the process sent no valid message")
-        return message
-
+def judge_result(channel: socket.socket, job: dict) -> None:
+    """Compare one large result, which follows the job unread, with the value that is expected."""
+    data = receive_exactly(channel, job["size"], None)
     try:
-        calls = [
-            {"nonce": secret, "op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
-            for secret, (name, args, kwargs, *_) in zip(secrets[1:], job["cases"], strict=True)
-        ]
-        program.settimeout(job["timeout_s"])
-        send_frame(program, {"mode": "calls", "nonce": secrets[0], "code": job["code"], "calls": calls})
-        loaded = answer()
-        end = error_text(loaded) if "error" in loaded else ""
-        send_frame(channel, {"end": end})
-        for *_, expected, mode in [] if end else job["cases"]:
-            send_frame(channel, {"detail": compare(answer(), decode(expected), mode)[:1000]})
-    except TimeoutError:
-        send_frame(channel, {"end": "timeout"})
+        detail = compare(read_message(data, job["nonce"]), decode(job["expected"]), job["mode"])
+        send_frame(channel, {"detail": detail[:1000]})
     except MemoryError:
         send_frame(channel, {"end": "output limit: a result is too large"})
-    except (Died, OSError) as error:
-        send_frame(channel, {"end": str(error)[:500]})
+    except Died as error:
+        send_frame(channel, {"end": str(error)})
 
 
 def compare(answer: dict, expected, mode: str = "same") -> str:
@@ -1553,8 +1554,8 @@ def run_judge(channel: socket.socket, program: socket.socket | None = None) -> N
     """Run the tests of one program and tell the caller what came of them."""
     sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
     job = receive_frame(channel)
-    if "cases" in job:
-        judge_calls(channel, program, job)
+    if "size" in job:
+        judge_result(channel, job)
         os._exit(0)
     judge = Judge(program, job)
     problem = ""
@@ -1884,8 +1885,7 @@ def run_code(
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
 
-    In time: within total_timeout_s, and some moments to end the processes. What a program returns is read by a judge in
-    a process of its own; the caller gets a line for each test, and compares itself only what was printed.
+    In time: within total_timeout_s and the moments it takes to end the processes, or 5 s if the last result is large.
 
     Args:
         code: Python source, not trusted.
@@ -2045,34 +2045,61 @@ def read_back(file, size: int) -> str:
 
 
 def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
-    """Have a judge load the program once and call its functions, and collect its verdicts; an end ends the run."""
+    """Load the program once and call its functions; the expected values stay here. What ends it ends the run."""
+    process = sandbox.spawn("program", process_limits(limits))
+    secrets = [os.urandom(12).hex() for _ in range(len(cases) + 1)]
     results, end = [], ""
-    with judged_program(sandbox, limits) as (process, judge):
-        try:
-            judge.channel.settimeout(limits["total_s"])
-            job = {name: limits[name] for name in ("timeout_s", "result_bytes")}
-            send_frame(judge.channel, {**job, "code": code, "cases": cases})
-            end = receive_report(judge, limits)["end"]
-            while not end and len(results) < len(cases):
-                message = receive_report(judge, limits)
-                end = message.get("end", "")
-                if not end:
-                    detail = message["detail"]
-                    results.append({"test": len(results), "passed": not detail, "detail": detail})
-        except TimeoutError:
-            end = timeout_text(limits)
-        except (Died, OSError):
-            end = "the process of the tests ended"
+
+    def answer() -> bytes:
+        deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
+        return receive_data(process.channel, deadline, limits["result_bytes"])
+
+    try:
+        calls = [
+            {"nonce": secret, "op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
+            for secret, (name, args, kwargs, *_) in zip(secrets[1:], cases, strict=True)
+        ]
+        process.channel.settimeout(limits["timeout_s"])
+        send_frame(process.channel, {"mode": "calls", "nonce": secrets[0], "code": code, "calls": calls})
+        loaded = answer()
+        loaded = read_message(loaded if len(loaded) <= SMALL_RESULT else b"", secrets[0])
+        if "error" in loaded:
+            return [{"test": 0, "passed": False, "detail": error_text(loaded)}]
+        for number, (secret, (*_, expected, mode)) in enumerate(zip(secrets[1:], cases, strict=True)):
+            data = answer()
+            if len(data) <= SMALL_RESULT:
+                detail = compare(read_message(data, secret), decode(expected), mode)
+            else:
+                detail = have_judged(sandbox, data, {"nonce": secret, "expected": expected, "mode": mode}, limits)
+            results.append({"test": number, "passed": not detail, "detail": detail})
+    except TimeoutError:
+        end = timeout_text(limits)
+    except (Died, OSError) as error:
+        end = str(error)
+    finally:
+        report = process.close()
     if end:
-        detail = why_it_ended(end, process.report, limits)
+        detail = why_it_ended(end, report, limits)
         results.append({"test": len(results), "passed": False, "detail": detail})
     return results
 
 
-def receive_report(judge: Process, limits: dict) -> dict:
-    """The judge's next message, which comes as fast as the program may answer, and a little later."""
-    deadline = time.monotonic() + limits["timeout_s"] + GRACE_S
-    return receive_frame(judge.channel, min(deadline, limits["deadline"]), MAX_REPORT)
+def have_judged(sandbox: Sandbox, data: bytes, job: dict, limits: dict) -> str:
+    """Have a judge read and compare one large result; return "" if it is the expected value."""
+    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    judge, deadline = sandbox.spawn("judge", process_limits(own)), time.monotonic() + JUDGE_S
+    try:
+        judge.channel.settimeout(JUDGE_S)
+        send_frame(judge.channel, {**job, "size": len(data)})
+        judge.channel.sendall(data)
+        answer = receive_frame(judge.channel, deadline, MAX_REPORT)
+    except TimeoutError:
+        raise Died(f"output limit: a result took more than {JUDGE_S} s to read") from None
+    finally:
+        judge.close()
+    if "end" in answer:
+        raise Died(answer["end"])
+    return answer["detail"]
 
 
 @contextlib.contextmanager
@@ -2151,9 +2178,6 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
     return verdicts
 
 
-UNUSABLE = "unusable tests: "
-
-
 def run_job(job: dict) -> Verdict:
     """Run one job; tests that cannot be used are a verdict, too."""
     try:
@@ -2220,8 +2244,9 @@ def remote_driver(code: str) -> str:
     """A script that loads the program, performs the call on stdin, and prints the answer behind the call's secret."""
     import inspect
 
-    values = (zone, plain_types, argument_types, views, alike, encode, decode, decode_text, build, key_weight)
+    values = (zone, plain_types, argument_types, views, alike, is_json, encode, decode, decode_text, build, key_weight)
     parts = [inspect.getsource(part) for part in (Died, *values, check_hashes, find, operate)]
+    parts.append("SIMPLE = {bool, int, str, type(None)}\n")
     parts += ["PLAIN_TYPES, ARGUMENT_TYPES, VIEWS, ALIKE = plain_types(), argument_types(), views(), alike()\n"]
     parts.insert(0, "import collections, datetime, decimal, fractions, json, math, sys, types\n")
     limits = {"DEPTH": MAX_DEPTH, "NUMBER": MAX_NUMBER, "KEY": MAX_KEY, "COLLISIONS": MAX_COLLISIONS}
