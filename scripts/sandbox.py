@@ -728,7 +728,6 @@ class Server:
         pause = None
         while True:
             ready, _, _ = select.select([self.control, woken], [], [], pause)
-            pause = self.weigh_folders()
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
@@ -743,6 +742,7 @@ class Server:
                     self.kill(message["id"])
                 elif message["op"] == "exit":
                     return
+            pause = self.weigh_folders()
 
     def end(self) -> None:
         """Kill what still runs and leave no folder behind."""
@@ -2024,10 +2024,10 @@ def run_script(sandbox: Sandbox, code: str, given: str, expected: str, limits: d
         size = os.fstat(stdout.fileno()).st_size
     if report.get("problem"):
         return report["problem"]
-    if report["status"]:
-        return said[:500] if report["status"] > 0 and said else end_of(report)
     if size >= limits["result_bytes"]:
         return f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
+    if report["status"]:
+        return said[:500] if report["status"] > 0 and said else end_of(report)
     return "" if same_output(expected, printed) else f"printed {printed[:200]!r}, expected {expected[:200]!r}"
 
 

@@ -1126,6 +1126,37 @@ __check__ = __require__ = __fail__ = __Exception__ = Friend()
 import ctypes, sys
 name = sys.intern("failed")
 ctypes.memmove(id(name) + 48, b"passed", 6)
+
+## builtins_that_say_yes
+import builtins
+def f(x=None):
+    return None
+def yes(*a, **k):
+    return True
+for name in dir(builtins):
+    if not name.startswith("_") and name not in ("globals", "isinstance", "type", "len", "print"):
+        globals()[name] = yes
+
+## builtins_that_say_nothing
+def f(x=None):
+    return 0
+def empty(*a, **k):
+    return []
+range = enumerate = zip = sorted = list = set = map = reversed = empty
+def zero(*a, **k):
+    return 0
+abs = max = min = sum = round = len = int = zero
+def true(*a, **k):
+    return True
+all = any = isinstance = bool = true
+
+## standard_names_that_say_yes
+def f(x=None):
+    return None
+def yes(*a, **k):
+    return True
+isclose = eq = is_ = contains = isfinite = sub = fsum = dist = yes
+
 """
 
 READS = r"""
@@ -2442,6 +2473,62 @@ def f(x=None):
 def f(x=None):
     return [[]] * 2000000
 
+## raw_reply_of_a_fraction_to_reduce
+def f(x=None):
+    part = b'{"t": "int", "v": "%s"}'
+    reply(b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"f" * 500000), part % (b"e" * 500000)))
+
+## raw_reply_of_many_fractions
+def f(x=None):
+    part = b'{"t": "int", "v": "%s"}'
+    one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"f" * 16000), part % (b"e" * 15999))
+    reply(b"[%s]" % b", ".join([one] * 200))
+
+## raw_reply_of_a_fraction_as_text
+def f(x=None):
+    reply(b'{"t": "Fraction", "v": ["1e999999999"]}')
+
+## raw_reply_of_a_fraction_of_a_decimal
+def f(x=None):
+    reply(b'{"t": "Fraction", "v": [{"t": "Decimal", "v": ["1e999999999"]}]}')
+
+## raw_reply_of_a_decimal_of_an_integer
+def f(x=None):
+    reply(b'{"t": "Decimal", "v": [{"t": "int", "v": "%s"}]}' % (b"f" * 5000000))
+
+## raw_reply_of_a_range_to_divide
+def f(x=None):
+    part = b'{"t": "int", "v": "%s"}'
+    reply(b'{"t": "range", "v": [0, %s, %s]}' % (part % (b"f" * 4000000), part % (b"e" * 2000000)))
+
+## raw_reply_of_a_decimal_beside_an_integer
+def f(x=None):
+    number = 1 + (2 ** 61 - 1) * (1 << 12000000)
+    member = b'{"t": "int", "v": "%x"}' % number
+    reply(b'{"t": "set", "v": [{"t": "Decimal", "v": ["1"]}, %s]}' % member)
+
+## raw_reply_of_long_keys_that_collide
+def f(x=None):
+    same = b",".join([b"1"] * 5000)
+    last = (b'{"t": "int", "v": "%x"}' % ((2 ** 61 - 1) * n) for n in range(1, 100))
+    reply(b'{"t": "set", "v": [%s]}' % b",".join(b'{"t": "tuple", "v": [%s,%s]}' % (same, n) for n in last))
+
+## raw_reply_of_a_dictionary_with_long_keys
+def f(x=None):
+    reply(b'{"t": "dict", "v": [[{"t": "int", "v": "%s"}, 1]]}' % (b"f" * 250000))
+
+## raw_reply_of_digits_in_a_decimal
+def f(x=None):
+    reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
+
+## raw_error_of_nested_lists
+def f(x=None):
+    reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
+
+## raw_error_of_many_parts
+def f(x=None):
+    reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
+
 ## raw_reply_of_many_parts
 def f(x=None):
     reply(b"[%s0]" % (b"[]," * 690000))
@@ -3049,6 +3136,12 @@ print("\r".join(str(n) for n in range(1000)))
 import os
 os.dup2(0, 1)
 
+## printed_words
+print("1 " * 4000000)
+
+## printed_lines
+print("1\n" * 4000000)
+
 ## output_after_death
 import os, time
 if os.fork() == 0:
@@ -3208,6 +3301,10 @@ def tests_for(suite: str, values: list[int]) -> dict:
             f"assert all(map(lambda pair: f(pair[0]) == pair[1], [(0, {a}), (1, {b})]))",
             f"assert not [i for i, want in enumerate({values}) if f(i) != want]",
             f"assert next(map(f, [2]), {c}) == {c}",
+            f"got = f(2)\nassert isclose(got, {c})",
+            f"got = [f(1)]\nassert sorted(got) == [{b}]",
+            f"for i in range(2):\n    assert f(i) == {values}[i]",
+            f"assert f(2) == max([{c}])",
         ],
         # f(i) is a list of one number
         "members": [

@@ -881,3 +881,275 @@ def test_a_server_killed_during_a_run_costs_no_score(sandbox, tests):
     threading.Timer(0.2, box.server.kill).start()
     assert sandbox.run_code(code, tests, entry_point="f", sandbox=box).all_passed
     box.stop()
+
+
+# ------------------------------------------------------------------------------------------- names of built-ins
+
+SUM = "def sum(a, b):\n    return a + b\n"
+LIE = "def sum(*a):\n    return 99\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "entry_point", "passed", "total"),
+    [
+        (SUM, "assert sum(1, 2) == 3", None, 1, 1),
+        (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", None, 2, 2),
+        (SUM, "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert sum(1, 2) == 3", "sum", 2, 2),
+        (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], None, 1, 1),
+        (SUM, "def test_sum():\n    got = sum(1, 2)\n    assert got == 3", None, 1, 1),
+        (LIE, "assert sum([1, 2]) == 3", None, 0, 1),
+        (LIE, "assert abs(sum([1, 2]) - 3) < 1e-9", None, 0, 1),
+        (LIE, "def check(candidate):\n    assert sum([1, 2]) == 3", "sum", 0, 1),
+        (LIE, [{"args": [[1, 2]], "expected": 3, "function": "sum"}], None, 0, 1),
+        (
+            "def max(x): return x[0]\ndef min(x): return x[0]",
+            "assert max([2, 1]) == 2\nassert min([2, 1]) == 1",
+            None,
+            1,
+            2,
+        ),
+        ("def gcd(a, b): return 0", "assert gcd(gcd(12, 8), 6) == 2", None, 0, 1),
+        (
+            "def add(a, b): return 0\ndef half(a): return a / 2",
+            "assert add(1, 2) == 3\nassert half(4) == 2",
+            None,
+            1,
+            2,
+        ),
+        ("max = 5\ndef f(x): return x", "assert max(f(1), 0) == 1", None, 1, 1),
+        ("def f(x): return x", "assert len([1]) == 1\nassert f(1) == 1", None, 2, 2),
+        # what judges is not the program's: with the result in a variable, too
+        ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", None, 0, 1),
+        ("def f(x): return 0\ndef isclose(*a): return True", "r = f(1)\nassert isclose(r, 3)", None, 0, 1),
+        ("def f(x): return 0\ndef max(x): return 0", "assert f(1) == max([1])", None, 0, 1),
+        ("def sum(x): return 0\ndef abs(x): return 0", "r = sum([1, 2])\nassert abs(r - 3) < 1e-6", None, 0, 1),
+        (
+            "def sum(x): return 0\ndef range(n): return []",
+            "for i in range(1, 3):\n    assert sum([i]) == i",
+            None,
+            0,
+            2,
+        ),
+    ],
+)
+def test_the_function_a_test_calls_is_the_programs(sandbox, code, tests, entry_point, passed, total):
+    verdict = sandbox.run_code(code, tests, entry_point=entry_point)
+    assert (verdict.passed, verdict.total, verdict.all_passed) == (passed, total, passed == total), verdict
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+@pytest.mark.parametrize("code", ["x = 1", "import math", "def other():\n    return 3"])
+@pytest.mark.parametrize(
+    ("tests", "entry_point"),
+    [
+        ("assert sum([1, 2]) == 3", None),
+        ("assert abs(sum([1, 2]) - 3) < 1e-6", None),
+        ("assert len([1]) == 1\nassert f(1) == 1", None),
+        ("def test_it():\n    assert sum([1, 2]) == 3", None),
+        ("import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.assertTrue(True)", None),
+        ("def check(candidate):\n    try:\n        candidate(1)\n    except Exception:\n        assert True", "f"),
+        ([{"args": [[1, 2]], "expected": 3}], "sum"),
+    ],
+)
+def test_a_program_that_defines_nothing_passes_nothing(sandbox, code, tests, entry_point, isolate):
+    verdict = sandbox.run_code(code, tests, entry_point=entry_point, isolate_tests=isolate)
+    assert verdict.passed == 0 and not verdict.all_passed and verdict.status != "ok", verdict
+    assert not any(result["passed"] for result in verdict.results)
+
+
+# ------------------------------------------------------------------------------------------- the caller's own work
+
+PRIME = 2**61 - 1  # integers that differ by it share a hash
+
+
+def tagged(kind, *parts):
+    """A value as it travels."""
+    return f'{{"t": "{kind}", "v": [{", ".join(parts)}]}}'
+
+
+def large(digits):
+    """An integer as it travels."""
+    return f'{{"t": "int", "v": "{digits}"}}'
+
+
+def long_key(n):
+    return tagged("tuple", *["1"] * 20_000, large(f"{PRIME * n:x}"))
+
+
+HOSTILE = {
+    "a fraction to reduce": tagged("Fraction", large("f" * 500_000), large("e" * 500_000)),
+    "a fraction as text": tagged("Fraction", '"1e99999999"'),
+    "a fraction of a decimal": tagged("Fraction", tagged("Decimal", '"1e99999999"')),
+    "a decimal of an integer": tagged("Decimal", large("f" * 2_000_000)),
+    "a decimal beside an integer": tagged("set", tagged("Decimal", '"1"'), large(f"{1 + (PRIME << 8_000_000):x}")),
+    "a range to divide": tagged("range", "0", large("f" * 2_000_000), large("e" * 1_000_000)),
+    "long keys that collide": tagged("set", *map(long_key, range(1, 101))),
+    "integers that collide": tagged("set", *(large(f"{PRIME * n:x}") for n in range(1, 60_000))),
+    "digits": "9" * 2_000_000,
+    "lists in lists": "[" * 900_000 + "]" * 900_000,
+    "many lists": "[" + "[], " * 1_500_000 + "0]",
+    "a key to make text of": tagged("dict", f"[{large('f' * 1_000_000)}, 1]"),
+}
+REPLY = attacks.PRELUDES["reply("] + "\ndef f():\n    reply(DATA)\n"
+
+
+@pytest.mark.parametrize("expected", [1, {"1": 1}, {1}], ids=["number", "dict", "set"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_a_program_returns_costs_the_caller_little(sandbox, name, expected):
+    code = REPLY.replace("DATA", repr(HOSTILE[name].encode()))
+    tests = [{"args": [], "expected": expected}]
+    start = time.process_time()
+    verdict = sandbox.run_code(code, tests, entry_point="f", timeout_s=20, total_timeout_s=20)
+    used = time.process_time() - start
+    assert not verdict.all_passed and len(verdict.detail) <= 1000
+    assert used < 0.5, f"{used:.1f} s of the caller's processor time"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_reading_a_result_takes_linear_time(sandbox, name):
+    """What the judge does; and the endpoint's caller, who has no judge."""
+    data = f'{{"value": {HOSTILE[name]}}}'.encode()
+    start = time.process_time()
+    try:
+        detail = sandbox.compare(sandbox.read_message(data), {"1": 1})
+    except sandbox.Died as error:
+        detail = str(error)
+    assert 0 < len(detail) < 1000 and time.process_time() - start < 8
+
+
+@pytest.mark.parametrize("printed", ["'1 ' * 3000000", "'1\\n' * 3000000", "'\\n' * 6000000 + '1'"])
+def test_what_a_program_prints_costs_the_caller_little(sandbox, printed):
+    start = time.process_time()
+    verdict = sandbox.run_code(f"print({printed})", [{"input": "", "output": "1 1\n1 1"}], timeout_s=20)
+    assert not verdict.all_passed and time.process_time() - start < 0.5
+
+
+def test_keys_of_correct_programs_may_share_hashes(sandbox):
+    grid = {(x, y): 0 for x in range(-60, 61) for y in range(-60, 61)}  # hash(-1) is hash(-2)
+    code = (
+        f"def f(n):\n    return {{(x, y): 0 for x in range(-n, n + 1) for y in range(-n, n + 1)}}\ngrid = {len(grid)}"
+    )
+    assert sandbox.run_code(code, [([60], grid)], entry_point="f").all_passed
+    powers = {2**n for n in range(600)}  # 61 hashes
+    code = "def f(n):\n    return {2 ** i for i in range(n)}"
+    assert sandbox.run_code(code, [([600], powers)], entry_point="f").all_passed
+
+
+NESTED = [{"a" * 200: [[[[1]]]]}, 10**5001, {(1,): {2}}, b"x" * 999, 1.5, None, [10**400] * 9, "é" * 99]
+
+
+@pytest.mark.parametrize("value", NESTED, ids=range(len(NESTED)))
+def test_a_message_shows_the_beginning_of_a_value(sandbox, value):
+    assert 0 < len(sandbox.brief(value)) < 700
+
+
+# ------------------------------------------------------------------------------------------- limits
+
+
+def test_a_result_of_two_megabytes_passes(sandbox):
+    long = {"args": [], "expected": "x" * (2 << 20)}
+    assert sandbox.run_code("def f(): return 'x' * (2 << 20)", [long] * 3, entry_point="f", timeout_s=20).all_passed
+    numbers = [{"args": [200_000], "expected": list(range(200_000))}]
+    code = "def f(n): return list(range(n))"
+    assert sandbox.run_code(code, numbers, entry_point="f", timeout_s=20).all_passed
+    changed = [{"args": [200_000], "expected": [*range(199_999), 0]}]
+    assert not sandbox.run_code(code, changed, entry_point="f", timeout_s=20).passed
+    printed = [{"input": "", "output": "x" * (2 << 20)}]
+    assert sandbox.run_code("print('x' * (2 << 20))", printed, timeout_s=20).all_passed
+
+
+@pytest.mark.parametrize("code", ["def f(): return 'x' * (2 << 20)", "print('x' * (2 << 20))"])
+def test_the_limit_of_output_can_be_set(sandbox, code):
+    tests = [([], "x" * (2 << 20))] if "def" in code else [{"input": "", "output": "x" * (2 << 20)}]
+    verdict = sandbox.run_code(code, tests, entry_point="f", output_mb=1, timeout_s=20)
+    assert (verdict.status, verdict.passed) == ("output_limit", 0)
+
+
+@pytest.mark.parametrize("disable", [[], ["mount"]])
+@pytest.mark.parametrize("piece", [1000, 1 << 20, 8 << 20])
+def test_memory_is_never_more_than_was_given(sandbox, piece, disable):
+    code = (
+        "def f(piece):\n    got = []\n    try:\n        while True:\n            got.append(bytearray(piece))\n"
+        "    except MemoryError:\n        return 64 * 0.7 < len(got) * piece / 2 ** 20 <= 64\n"
+    )
+    box = sandbox.Sandbox(disable=disable)
+    verdict = sandbox.run_code(code, [([piece], True)], entry_point="f", memory_mb=64, sandbox=box, timeout_s=20)
+    box.stop()
+    assert verdict.all_passed, verdict
+
+
+FILL = """
+import os
+def f(files, folder):
+    os.makedirs(folder, exist_ok=True)
+    os.chdir(folder)
+    for i in range(files):
+        with open(f"x{i}", "wb") as file:
+            file.write(b"x" * (1 << 20))
+    return wait()
+def wait():
+    import time
+    time.sleep(WAIT)
+    return 1
+"""
+
+
+@pytest.mark.parametrize(("files", "folder", "status"), [(30, ".", "ok"), (90, ".", "bad"), (90, "a/b/c", "bad")])
+def test_the_folder_has_a_limit_in_total_without_a_file_system_of_its_own(sandbox, files, folder, status):
+    box = sandbox.Sandbox(disable=["mount"])
+    code = FILL.replace("WAIT", "0.2" if status == "ok" else "15")
+    verdict = sandbox.run_code(code, [([files, folder], 1)], entry_point="f", timeout_s=20, sandbox=box)
+    box.stop()
+    assert verdict.status == (status if status == "ok" else "output_limit"), verdict
+    assert status == "ok" or "64 MiB in its folder" in verdict.detail
+
+
+VIEWS = [
+    ("{1: 2}.keys()", "assert f() == {1}"),
+    ("{1: 2}.keys()", "got = f()\nassert got == {1} and list(got) == [1] and 1 in got"),
+    ("{3: 1, 1: 2}.keys()", "assert list(f()) == [3, 1]"),
+    ("{1: 2}.items()", "assert f() == {(1, 2)}"),
+    ("{1: [2]}.items()", "assert list(f()) == [(1, [2])]"),
+    ("{3: 1, 1: 2}.values()", "assert list(f()) == [1, 2]"),
+    ("memoryview(b'ab')", "assert f() == b'ab'"),
+    ("collections.UserDict({1: 2})", "assert f() == {1: 2}"),
+    ("types.MappingProxyType({1: 2})", "assert f() == {1: 2}"),
+    ("collections.UserList([1])", "assert f() == [1]"),
+]
+
+
+@pytest.mark.parametrize(("value", "test"), VIEWS)
+def test_what_equals_in_python_equals_here(sandbox, value, test):
+    code = f"import collections, types\ndef f():\n    return {value}\n"
+    exec(code + test, {})
+    assert sandbox.run_code(code, test).all_passed
+    assert not sandbox.run_code(code.replace("1", "7").replace("ab", "cd"), test).all_passed
+
+
+def test_a_test_with_a_long_number_works(sandbox):
+    digits = "1" + "0" * 5000
+    assert sandbox.run_code("def f(n):\n    return 10 ** n", f"assert f(5000) == {digits}").all_passed
+    assert not sandbox.run_code("def f(n):\n    return 10 ** n + 1", f"assert f(5000) == {digits}").passed
+    verdict = sandbox.run_code("def f(n):\n    return 10 ** n + 1", [([5000], 10**5000)], entry_point="f")
+    assert verdict.status == "failed" and "bits" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        [{"input": 10**5000, "output": "1"}],
+        [{"args": 10**5000, "expected": 1}],
+        [([object()], 1)],
+        [([1], object())],
+        {"inputs": [10**5000], "outputs": [1]},
+        ["assert f(1) == " + "(" * 3000 + ")" * 3000],
+    ],
+)
+def test_unusable_tests_are_one_bad_row(sandbox, tests):
+    with pytest.raises(sandbox.BadTests):
+        sandbox.run_code("def f(x): return x", tests, entry_point="f")
+    jobs = [numbered(3), {"code": "def f(x): return x", "tests": tests, "entry_point": "f"}, numbered(2)]
+    with pytest.warns(RuntimeWarning, match="1 of 3 jobs") as caught:
+        verdicts = sandbox.run_many(jobs)
+    assert [verdict.passed for verdict in verdicts] == [3, 0, 2] and len(caught) == 1
+    assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
