@@ -72,7 +72,7 @@ MAX_REPORT = 1 << 20  # bytes of one message of the judge
 MAX_ANSWER = 64 << 20  # bytes of one answer of a service
 MAX_DEPTH = 100  # nesting of a value
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in milliseconds whatever they say
-JUDGE_MB, JUDGE_S = 512, 5.0  # MiB that a judge may add, at least, and seconds that it may take for one large result
+JUDGE_MB, JUDGE_S = 512, 1.0  # MiB that a judge may add and seconds that it may take for a large result, at least
 SCRATCH, SCRATCH_BYTES = "/.scratch", 64 << 20  # no /tmp: Python's own files may lie beneath that
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
@@ -1885,7 +1885,8 @@ def run_code(
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
 
-    In time: within total_timeout_s and the moments it takes to end the processes, or 5 s if the last result is large.
+    In time: within total_timeout_s, the moments it takes to end the processes, and where the last result is above 64 KiB
+    once more timeout_s (at least 1 s) to read it.
 
     Args:
         code: Python source, not trusted.
@@ -2087,14 +2088,15 @@ def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[di
 def have_judged(sandbox: Sandbox, data: bytes, job: dict, limits: dict) -> str:
     """Have a judge read and compare one large result; return "" if it is the expected value."""
     own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
-    judge, deadline = sandbox.spawn("judge", process_limits(own)), time.monotonic() + JUDGE_S
+    seconds = max(limits["timeout_s"], JUDGE_S)
+    judge, deadline = sandbox.spawn("judge", process_limits(own)), time.monotonic() + seconds
     try:
-        judge.channel.settimeout(JUDGE_S)
+        judge.channel.settimeout(seconds)
         send_frame(judge.channel, {**job, "size": len(data)})
         judge.channel.sendall(data)
         answer = receive_frame(judge.channel, deadline, MAX_REPORT)
     except TimeoutError:
-        raise Died(f"output limit: a result took more than {JUDGE_S} s to read") from None
+        raise Died(f"output limit: a result took more than {seconds} s to read") from None
     finally:
         judge.close()
     if "end" in answer:
