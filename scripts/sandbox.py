@@ -1885,8 +1885,8 @@ def run_code(
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
 
-    In time: within total_timeout_s, the moments it takes to end the processes, and where the last result is above 64 KiB
-    once more timeout_s (at least 1 s) to read it.
+    In time: within total_timeout_s, the moments it takes to end the processes, and where the last result is above
+    64 KiB once more timeout_s (at least 1 s) to read it.
 
     Args:
         code: Python source, not trusted.
