@@ -762,6 +762,7 @@ def test_every_row_bad_leaves_nothing_to_train_on(loader, tmp_path):
 
 PROGRAM = "def twice(x):\n    return 2 * x\n"
 METHODS = "class Solution:\n    def twice(self, x):\n        return 2 * x\n"
+TABLE = "def twice(x):\n    return {2: 4}[x]\n"
 SCRIPT = "print(2 * int(input()))\n"
 CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
 CASE = (
@@ -834,7 +835,8 @@ PAY = {
     ),
     "pytest": ({"tests": "def test_it():\n    assert twice(2) == 4\n"}, PROGRAM),
     "unittest": ({"tests": CASE}, PROGRAM),
-    "raises": ({"tests": "try:\n    twice()\nexcept TypeError:\n    assert True\n"}, PROGRAM),
+    "raises": ({"tests": "try:\n    twice(3)\nexcept KeyError:\n    assert True\n"}, TABLE),
+    "pytest.raises": ({"tests": "import pytest\nwith pytest.raises(KeyError):\n    twice(3)\n"}, TABLE),
     "numpy": ({"tests": "from numpy.testing import assert_allclose\nassert_allclose(twice(2.0), 4.0)\n"}, PROGRAM),
     "a script": ({"tests": [{"input": "2\n", "output": "4\n"}]}, SCRIPT),
     "numbers for a script": ({"tests": [{"input": 2, "output": 4}]}, SCRIPT),
@@ -1585,7 +1587,7 @@ def audit(event: str, arguments: tuple):
 def test_paths_and_code_in_data_are_never_touched(loader, tmp_path):
     bait = tmp_path / "bait.txt"
     bait.write_text("secret")
-    code = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).write_text('x')"
+    code = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).write_text('x')\nassert True"
     rows = [
         {"prompt": str(bait), "file": str(bait), "image": f"file://{bait}", "tests": [code], "setup": code},
         {"prompt": "{{ ''.__class__ }} {% set x = 1 %}", "file": str(bait), "image": "", "tests": [code], "setup": ""},
