@@ -285,8 +285,8 @@ class JsonDecoder:
         except RecursionError:
             raise too_deep() from None
         except json.JSONDecodeError as error:
-            near = shown(text[max(error.pos - 20, 0) : error.pos + 20])
-            got = f"no JSON ({error.msg} at character {error.pos - start + 1}, near {near})"
+            where = f"line {error.lineno}, " * (start > 0 or error.lineno > 1) + f"column {error.colno}"
+            got = f"no JSON ({error.msg} at {where}, near {nearby(text, error.pos)})"
             raise BadRow("row", got, "one JSON object") from None
 
     def check(self, value, text: str) -> dict:
@@ -301,6 +301,13 @@ class JsonDecoder:
 
 
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
+COMMAS = re.compile(r"[ \t\n\r,]*")
+
+
+def nearby(text: str, at: int) -> str:
+    """What stands around a place, as a message shows it."""
+    return shown(text[max(at - 20, 0) : at + 20])
 
 
 def huge_integer(error: ValueError) -> BadRow:
@@ -410,37 +417,86 @@ def looks_like_lines(data: bytes) -> bool:
     return False
 
 
+class Lines:
+    """Numbers of the lines in which growing positions of a text stand."""
+
+    def __init__(self, text: str):
+        self.text, self.line, self.counted = text, 1, 0
+
+    def at(self, position: int) -> int:
+        """The line of a position, no smaller than the one before."""
+        self.line += self.text.count("\n", self.counted, position)
+        self.counted = position
+        return self.line
+
+
 def values_of(text: str) -> Iterator[Record]:
-    """Rows of a text that holds JSON values one after another, or in one array."""
-    decoder, at, line, counted = JsonDecoder(), 0, 1, 0
-    blank = re.compile(r"[\s,]*")
-    inside = text.lstrip().startswith("[")
-    at = text.find("[") + 1 if inside else 0
-    single = not inside
-    while (at := blank.match(text, at).end()) < len(text):
-        line, counted = line + text.count("\n", counted, at), at
-        if inside and text[at] == "]":
-            if rest := text[at + 1 :].strip():
-                yield broken(line, BadRow("row", f"{shown(rest)} after the array", "the end of the file"), rest)
-            return
+    """Rows of a text that holds JSON values one after another, or in one array.
+
+    A comma too many or too few is a flaw of its own that costs no value; what follows a value without an end is lost.
+    """
+    decoder, lines, at = JsonDecoder(), Lines(text), JSON_SPACE.match(text).end()
+    inside = text.startswith("[", at)
+    at, before = at + inside, 0  # values so far
+    while True:
+        begin, at = at, COMMAS.match(text, at).end()
+        closed = inside and text.startswith("]", at)
+        if flaw := comma_flaw(text[begin:at], inside, not before, closed or at == len(text)):
+            yield misplaced_comma(text, begin, at, flaw, lines)
+        line = lines.at(at)
+        if closed or at == len(text):
+            break
         try:
             value, end = decoder.decode(text, at)
         except BadRow as error:
-            yield broken(line, error, text[at:])
+            what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
+            yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
             return
-        if single and isinstance(value, dict) and not text[end:].strip() and not decoder.flaws:
+        if not (inside or before or text[end:].strip() or decoder.flaws or not isinstance(value, dict)):
             rows = listed_rows(value)
             if rows is not None:
                 yield from rows
                 return
-        single = False
-        try:
-            yield Record(line, decoder.check(value, text[at:end]))
-        except BadRow as error:
-            yield broken(line, error, text[at:end])
-        at = end
-    if inside:
+        yield value_record(decoder, value, text[at:end], line)
+        at, before = end, before + 1
+    if inside and not closed:
         yield broken(line, BadRow("row", "an array without end", "`]` at its end"), text[-100:])
+    elif inside and (rest := text[at + 1 :].strip()):
+        yield broken(line, BadRow("row", f"{shown(rest)} after the array", "the end of the file"), rest)
+
+
+def value_record(decoder: JsonDecoder, value, text: str, line: int) -> Record:
+    """The record of a value that was just decoded."""
+    try:
+        return Record(line, decoder.check(value, text))
+    except BadRow as error:
+        return broken(line, error, text)
+
+
+def comma_flaw(between: str, inside: bool, first: bool, last: bool) -> str:
+    """What is wrong with the commas between two values, or "" if nothing is."""
+    count = between.count(",")
+    if not inside:
+        return "a comma outside an array" if count else ""
+    if first and last:
+        return "a comma in an array without values" if count else ""
+    if first:
+        return "a comma before the first value" if count else ""
+    if last:
+        return "a comma after the last value" if count else ""
+    return "no comma between two values" if not count else f"{count} commas in a row" if count > 1 else ""
+
+
+def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) -> Record:
+    """The record of a flaw of commas: it names the place of the comma that is wrong, or where one is missing."""
+    at = text.find(",", begin, end)
+    if flaw.endswith("in a row"):
+        at = text.find(",", at + 1, end)
+    at = end if at < 0 else at
+    column = at - text.rfind("\n", 0, at)
+    got = f"{flaw} (at column {column}, near {nearby(text, at)})"
+    error = BadRow("row", got, "one comma between two values of an array, and no other", "mending the commas there")
+    return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
 
 
 def listed_rows(value: dict) -> list[Record] | None:
@@ -765,7 +821,8 @@ def as_tests(value, name: str):
         value = tests_from_json(value, name)
     if isinstance(value, dict) and {"input", "output"} <= set(value):
         single = not isinstance(value["input"], list)
-        value = [value] if single else {"inputs": value["input"], "outputs": value["output"]}
+        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
+        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
     if isinstance(value, dict):
         inputs, outputs = value.get("inputs"), value.get("outputs")
         if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
@@ -815,19 +872,168 @@ def check_test(test, name: str) -> None:
         raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of Python source, which is never run; a row's tests are asked for twice."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes are the data's own matter
+        return ast.parse(source)
+
+
 def check_python(source: str, name: str) -> None:
     """Raise BadRow where tests are no Python; they are parsed, never run."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes are the data's own matter
-            ast.parse(source)
+        parsed(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadRow(name, f"{shown(source)} ({error})", "Python source") from None
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def check_runnable(row: dict, name: str) -> None:
+    """Raise BadRow for tests that no program can pass or fail, so that the row would never train."""
+    tests, entry_point = row["tests"], row.get("entry_point") or None
+    if entry_point is not None and not entry_point.isidentifier():
+        raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of a class Solution")
+    if isinstance(tests, dict):
+        check_paired(tests, name, entry_point)
+    elif isinstance(tests, str) or isinstance(tests[0], str):
+        check_asserts([tests] if isinstance(tests, str) else tests, name, entry_point, row)
+    elif all(isinstance(test, dict) and {"input", "output"} <= set(test) for test in tests):
+        for number, test in enumerate(tests):
+            check_stdin(test, f"{name}[{number}]")
+    else:
+        pairs = isinstance(tests[0], list)  # the rewards of this bundle call `solution` then
+        for number, test in enumerate(tests):
+            check_call(test, f"{name}[{number}]", entry_point or ("solution" if pairs else None))
+
+
+def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
+    """Raise BadRow unless inputs and outputs are those of a script, or of the function `fn_name`."""
+    function = tests.get("fn_name")
+    if not function:
+        if entry_point and not all(isinstance(item, str) for item in tests["inputs"]):
+            got = f"inputs that are no text and entry_point {shown(entry_point)}, but no fn_name"
+            raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
+        return
+    if not isinstance(function, str) or not function.isidentifier():
+        raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
+    for number, arguments in enumerate(tests["inputs"]):
+        if not isinstance(arguments, list):
+            raise BadRow(f"{name}.inputs[{number}]", shown(arguments), f"a list of the arguments of {function}")
+
+
+def check_stdin(test: dict, name: str) -> None:
+    """Raise BadRow unless a test is text for a script and the text that it prints."""
+    wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
+    if wrong or test.get("fn_name"):
+        got = f"{wrong[0]} {shown(test[wrong[0]])}" if wrong else f"fn_name {shown(test['fn_name'])}"
+        advice = 'calls as {"function", "args", "expected"}, by a format of your own'
+        raise BadRow(name, f"{got} in a test with input and output", "text on stdin and stdout", advice)
+
+
+def check_call(test, name: str, entry_point: str | None) -> None:
+    """Raise BadRow unless a test says which function to call, with which arguments."""
+    if isinstance(test, list):
+        test = {"args": test[0] if isinstance(test[0], list) else [test[0]], "expected": test[1]}
+    if "expected" not in test:
+        raise BadRow(name, "a test for stdin among calls", "tests of one form")
+    function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
+    if function is None:
+        raise BadRow("entry_point", "no name of the function to call", "one, or `function` in each test", ENTRY_ADVICE)
+    if not isinstance(function, str) or not function.isidentifier():
+        raise BadRow(name, f"function {shown(function)}", "the name of a function")
+    if not isinstance(arguments, list) or not isinstance(named, dict):
+        raise BadRow(name, f"args {shown(arguments)} and kwargs {shown(named)}", "a list and an object")
+
+
+ENTRY_ADVICE = "--map entry_point=COLUMN"
+
+
+def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
+    """Raise BadRow unless something in Python tests is counted, and what they test has a name."""
+    trees = [parsed(source) for source in sources]
+    if (entry_point or not any(NAMES_OF_CHECKS.search(source) for source in sources)) and asserts_plainly(trees):
+        return  # nearly all
+    live, idle = live_nodes(trees, entry_point)
+    if entry_point is None and any(function.name == "check" for function in idle):
+        raise BadRow("entry_point", "none beside tests in check(candidate)", "the function under test", ENTRY_ADVICE)
+    if not any(map(is_counted, live)):
+        where = f"; {idle[0].name}() is never called" if idle else ""
+        raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
+    said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
+    if entry_point is None and "candidate" in unbound(live) and "candidate" not in said:
+        raise BadRow("entry_point", "none beside tests of `candidate`", "the function under test", ENTRY_ADVICE)
+
+
+NAMES_OF_CHECKS = re.compile("check|candidate")
+
+
+def asserts_plainly(trees: list[ast.Module]) -> bool:
+    """Whether tests count something at their top level, or in a check or test function that stands there."""
+    for node in itertools.chain.from_iterable(tree.body for tree in trees):
+        called = isinstance(node, FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
+        if any(map(is_counted, node.body if called else [node])):
+            return True
+    return False
+
+
+def live_nodes(trees: list[ast.Module], entry_point: str | None) -> tuple[list[ast.AST], list]:
+    """(nodes that run with the tests, functions that nothing calls), as scripts/sandbox.py runs them."""
+    used, live, idle, waiting = {"check"} if entry_point else set(), [], [], [*trees]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, FUNCTIONS) and node.name not in used and not node.name.startswith("test"):
+            idle.append(node)
+        else:
+            live.append(node)
+            used |= {node.id} if isinstance(node, ast.Name) else set()
+            waiting += parts_that_run(node)
+        if not waiting:
+            waiting, idle = [n for n in idle if n.name in used], [n for n in idle if n.name not in used]
+    return live, idle
+
+
+def parts_that_run(node: ast.AST) -> list[ast.AST]:
+    """The children of a node, without what stands under `if __name__ == "__main__"`; methods count as called."""
+    if isinstance(node, ast.ClassDef):
+        methods = [part for item in node.body if isinstance(item, FUNCTIONS) for part in item.body]
+        return [*methods, *(item for item in node.body if not isinstance(item, FUNCTIONS))]
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
+        sides = (node.test.left, *node.test.comparators)
+        if {getattr(side, "id", getattr(side, "value", None)) for side in sides} == {"__name__", "__main__"}:
+            return list(node.orelse)
+    return list(ast.iter_child_nodes(node))
+
+
+def is_counted(node: ast.AST) -> bool:
+    """Whether scripts/sandbox.py counts a statement as a test: asserts, calls of assert…, raises, test cases."""
+    if isinstance(node, ast.With):
+        called = [getattr(item.context_expr, "func", None) for item in node.items]
+        return any(getattr(f, "attr", getattr(f, "id", "")) in ("raises", "assertRaises") for f in called)
+    if isinstance(node, ast.ClassDef):
+        return bool(node.bases)
+    function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+    return isinstance(node, ast.Assert) or (name.startswith("assert") and not own)
+
+
+def unbound(nodes: list[ast.AST]) -> set[str]:
+    """Names that are used and that nothing among the nodes gives a meaning to."""
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    given = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    named = {node.name for node in nodes if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return used - stored - given - named - imported
 
 
 # ------------------------------------------------------------------------------------------------ forms of rows
 
 
+METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
 READERS = {
     "answer": lambda value, name, prompt: as_answer(value, name),
     "tests": lambda value, name, prompt: as_tests(value, name),
@@ -840,6 +1046,7 @@ class Shape:
 
     def __init__(self, row: dict):
         self.row, self.used, self.out = row, set(), {}
+        self.tests_name = "tests"  # the column they came from
 
     def name(self, names: Iterable[str]) -> str | None:
         """The first of these fields that the row has and that is not used yet."""
@@ -911,8 +1118,10 @@ class Shape:
                 value = json.dumps(value)
             if not isinstance(value, str):
                 raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text", f"--map other_name={name}")
-            out[name] = value
+            out[name] = METHOD.sub(r"\1", value) if name == "entry_point" else value
             self.used.add(name)
+        if "tests" in out:
+            check_runnable(out, self.tests_name)
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         for name, value in row.items():
@@ -950,7 +1159,7 @@ def as_code(shape: Shape) -> None:
     """A task and its tests: HumanEval, MBPP, APPS and alike."""
     shape.prompt()
     name, value = shape.take(TEST_KEYS, "tests")
-    shape.out["tests"] = as_tests(value, name)
+    shape.out["tests"], shape.tests_name = as_tests(value, name), name
     row = shape.row
     if name == "test" and row.get("setup") is None and isinstance(row.get("prompt"), str):
         shape.out["setup"] = row["prompt"]  # HumanEval's tests use the imports and helpers that stand in its prompt
@@ -1150,7 +1359,12 @@ def form_of(row: dict) -> str | None:
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
         return "math"
+    if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
+        return "code"  # HumanEval's without entry_point
     return form
+
+
+TEST_SOURCE = re.compile(r"^(def check\(|assert\b)", re.MULTILINE)
 
 
 def marks_answer(value) -> bool:
@@ -1411,6 +1625,7 @@ class RowReader:
         records, name = iter(records_of(file, self.settings)), self.names[file]
         self.current = name
         form, records = self.detect(file, records)
+        before = self.counts["read"]
         for record in records:
             self.counts["read"] += 1
             try:
@@ -1429,6 +1644,17 @@ class RowReader:
             yield row
             if self.counts["kept"] == self.settings.limit:
                 return
+        if self.counts["read"] == before and len(self.files) > 1:  # of a single one, need_rows says it
+            say(f"warning: {'stdin' if file == '-' else file} holds no row")
+
+    def need_rows(self, rejected: list[dict] = ()) -> None:
+        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
+        if self.counts["kept"]:
+            return
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
+        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
+        first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
+        raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def read(self, record: Record, form: str) -> dict:
         """One record normalised."""
@@ -1558,7 +1784,7 @@ def load_rows(
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
-        UserError: an input cannot be read, or an argument cannot be used.
+        UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     settings = Settings(
         **{"kind": kind, "mapping": mapping, "system_prompt": system_prompt, "on_bad": on_bad, "limit": limit},
@@ -1570,6 +1796,7 @@ def load_rows(
     rows = list(reader)
     if rejected and on_bad == "fail":
         raise BadRows(rejected, len(rejected))
+    reader.need_rows(rejected)
     return Loaded(rows, reader.kind, reader.why, rejected, reader.counts)
 
 
@@ -2013,9 +2240,11 @@ class PromptLoader:
             self.position += len(group)
             if mine := group[rank : len(group) - len(group) % world : world]:  # each process as many rows
                 yield self.collator(mine)
-        self.epoch, self.position = self.epoch + 1, 0
         if streams:
+            longest = self.settings["max_prompt_tokens"]
+            need(self.position, f"got no prompt within max_prompt_tokens {longest}; expected some")
             self.tell_left_out()
+        self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
         """Batches of a whole epoch; TypeError where rows are streamed."""
@@ -2105,9 +2334,7 @@ def create_dataloader(
             read = functools.partial(stream_rows, part, kind, reading)
             sets.append(RowSet(name, None, read))
         else:
-            loaded = load_rows(part, kind, **reading)
-            need(loaded.rows, f"got no row from {name}; expected at least one")
-            sets.append(RowSet(name, loaded.rows))
+            sets.append(RowSet(name, load_rows(part, kind, **reading).rows))
     if streaming:
         reading_settings(kind, reading)  # mistakes show here, not at the first batch
         expand(sources)
@@ -2127,14 +2354,16 @@ def reading_settings(kind: str, reading: dict) -> Settings:
 
 
 def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
-    """Rows while they are read; a bad one raises BadRows at once unless on_bad is "skip"."""
+    """Rows while they are read; a bad one raises BadRows at once unless on_bad is "skip", and none at all UserError."""
     settings = reading_settings(kind, reading)
 
     def refuse(item: dict) -> None:
         if settings.on_bad == "fail":
             raise BadRows([item], 1)
 
-    return iter(RowReader(sources, settings, refuse))
+    reader = RowReader(sources, settings, refuse)
+    yield from reader
+    reader.need_rows()
 
 
 def stream_dataset(kind: str, sources, **reading):
@@ -2463,10 +2692,11 @@ def run_command(args) -> int:
     only_look = not args.out
     failed = bool(rejected) and args.on_bad == "fail"
     error = BadRows(run.first_rejected, rejected) if failed else None
-    if not failed and counts["kept"] == 0 and not (only_look and counts["read"]):
-        error = UserError(
-            f"got no usable row from {' '.join(args.inputs)} ({counts['read']} read); expected at least one"
-        )
+    if not failed and not (only_look and counts["read"]):
+        try:
+            run.reader.need_rows()
+        except UserError as nothing:
+            error = nothing
     if args.out and not error:
         run.write()
     if args.plot and counts["kept"]:

@@ -13,8 +13,9 @@ A RUN_OR_FILE is one of
 
 A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
 steps (3 to 20 of them) and count only beyond 3 standard errors, taken from the step-to-step scatter, so that one odd
-step decides nothing; below 10 steps no trend is judged. Once the task is solved (held-out accuracy or correctness at
-0.95 and above) low entropy, equal scores and a critic without use are no faults. Thresholds come from the source that a
+step decides nothing; a run below 10 steps without a finding is too short to judge, which is not healthy. Once the task
+is solved (held-out accuracy or correctness at 0.95 and above) low entropy and equal scores are no faults, and a critic
+without use is a note. Thresholds come from the source that a
 finding names; where none exists it says "our heuristic" and why.
 
     groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
@@ -26,7 +27,7 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
     python scripts/diagnose.py verl_console.log --group_size 8 --json
     python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
 
-Exit codes: 0 healthy, 1 findings, 2 unreadable input.
+Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short to judge; of several runs the gravest: 2, 1, 3, 0.
 """
 
 import argparse
@@ -42,6 +43,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 TREND_STEPS = 10  # fewer: no trend is judged
+CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 
@@ -143,6 +145,7 @@ SETTINGS = {
         "target": "--target_kl 0.02 (ends an update early)",
         "critic_lr": "--critic_lr",
         "critic_warmup": "--critic_warmup_steps 10",
+        "critic_free": "--algorithm grpo or rloo",
         "grad_clip": "--max_grad_norm",
         "overlong": "--missing_eos_penalty, or DAPO's soft penalty with --overlong_share 0.2",
         "filter": "--dynamic_sampling true",
@@ -163,6 +166,7 @@ SETTINGS = {
         "target": "--num_iterations 1",
         "critic_lr": "the critic's learning rate",
         "critic_warmup": "a critic warm-up",
+        "critic_free": "no critic, as GRPO and RLOO",
         "grad_clip": "--max_grad_norm",
         "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
         "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
@@ -183,6 +187,7 @@ SETTINGS = {
         "target": "num_iterations=1",
         "critic_lr": "the critic's learning rate",
         "critic_warmup": "a critic warm-up",
+        "critic_free": "no critic, as GRPO and RLOO",
         "grad_clip": "max_grad_norm",
         "overlong": "trl.rewards.get_soft_overlong_punishment as a further reward, or mask_truncated_completions=True",
         "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
@@ -203,6 +208,7 @@ SETTINGS = {
         "target": f"{ACTOR}.ppo_epochs=1",
         "critic_lr": "critic.optim.lr",
         "critic_warmup": "trainer.critic_warmup=10",
+        "critic_free": "algorithm.adv_estimator=grpo or rloo",
         "grad_clip": f"{ACTOR}.grad_clip",
         "overlong": "reward.reward_manager.name=dapo with its overlong_buffer_cfg",
         "filter": "algorithm.filter_groups.enable=True",
@@ -338,10 +344,17 @@ ADVICE = {
         "verl docs/algo/rollout_corr.md (weights)",
     ),
     "critic-useless": (
-        "the critic predicts returns no better than a constant: its learning rate, too little warm-up, or returns that "
-        "depend on nothing it sees",
-        ["change {critic_lr} (first ten times higher, then lower)", "{critic_warmup}", "a larger {batch}"],
-        "definition of explained variance; NeMo-RL docs/guides/ppo.md; limit 0.01: " + OURSELVES + "a hundredth is 0",
+        "the critic predicts returns no better than a constant, and below 0 worse, so that advantages are noisier than "
+        "without it: too little warm-up, its learning rate (too low: stays near 0; too high: far below 0), or returns "
+        "that depend on nothing it sees",
+        [
+            "{critic_warmup}",
+            "change {critic_lr} (near 0: ten times higher; far below 0: three to ten times lower)",
+            "a larger {batch}",
+            "or a method without a critic: {critic_free}",
+        ],
+        "definition of explained variance: a constant has 0, and below 0 the error varies more than the returns; "
+        "NeMo-RL docs/guides/ppo.md; limit 0.01: " + OURSELVES + "a hundredth is 0",
     ),
     "gradient-spikes": (
         "single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few scores "
@@ -411,7 +424,7 @@ ADVICE = {
     ),
     "solved": ("the task is learnt", ["harder prompts, or stop here"], "definition"),
     "short-run": (
-        "too few steps for trends",
+        "too few steps for trends, so nothing is said about them",
         ["look again after 10 steps or more"],
         OURSELVES + "medians of fewer than 3 steps a side",
     ),
@@ -586,7 +599,9 @@ def verl_settings(config: dict) -> dict:
     batch, mini = value_at(config, "data.train_batch_size"), value_at(config, f"{ACTOR}.ppo_mini_batch_size")
     epochs = value_at(config, f"{ACTOR}.ppo_epochs", 1)
     bypass = value_at(config, "algorithm.rollout_correction.bypass_mode", False)
+    warmup = value_at(config, "trainer.critic_warmup", 0)
     return {
+        **({"critic_warmup": warmup} if warmup else {}),
         "group_size": value_at(config, "actor_rollout_ref.rollout.n"),
         "temperature": value_at(config, "actor_rollout_ref.rollout.temperature"),
         "max_length": value_at(config, "data.max_response_length"),
@@ -611,6 +626,7 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
         settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
+        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
@@ -1098,21 +1114,23 @@ def check_mismatch(run: LoggedRun):
 
 
 def check_critic(run: LoggedRun):
-    """A critic that explains nothing though scores differ."""
-    values = run.values("explained_variance")
-    values = values[TREND_STEPS:]  # warm-up
-    if len(values) < TREND_STEPS or is_solved(run) or is_constant(run):
+    """A critic that explains nothing after its warm-up, while scores differ; a note once the task is solved."""
+    found = run.series["explained_variance"]
+    warmup = max(CRITIC_STEPS, int(as_number(run.settings.get("critic_warmup")) or 0))
+    steps = [step for step in sorted(found) if step > warmup]
+    if len(found) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run):
         return
-    middle = statistics.median(values[-max(TREND_STEPS, len(values) // 2) :])
+    steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
+    middle = statistics.median(found[step] for step in steps)
     spread = run.values("score_std")
     if spread and ends(spread)[1] < 0.25 * ends(spread)[0]:  # nearly all score alike: nothing left to explain
         return
-    if middle <= 0.01:
-        harmless = trend(run.values("score")) > 0 and middle > -0.5
-        saw = (
-            f"explained variance {middle:.3g}, median of the later steps" + "; the score rises all the same" * harmless
-        )
-        yield run.find("critic-useless", "explained_variance", saw, note=harmless)
+    if middle <= (0.01 if len(steps) >= TREND_STEPS else 0.0):  # single steps scatter by hundredths
+        saw = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
+        lowest = min(found, key=found.get)
+        saw += f"; {found[lowest]:.3g} at step {lowest}" * (found[lowest] < min(-0.1, 2 * middle))
+        saw += "; the task was solved all the same" * is_solved(run)
+        yield run.find("critic-useless", "explained_variance", saw, steps[-1], note=is_solved(run))
 
 
 def check_gradients(run: LoggedRun):
@@ -1290,10 +1308,13 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
 # ------------------------------------------------------------------------------------------------ output
 
 
+TOO_SHORT = "too short to judge"
+
+
 def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
     """A run's verdict as plain data."""
     steps = run.steps() or [b[1] for b in run.broken]
-    verdict = "too short to judge" if any(f.id == "short-run" for f in found) else "healthy"
+    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
     verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
     facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
     return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
@@ -1423,7 +1444,8 @@ def main(argv: list[str] | None = None) -> int:
     except UnreadableError as error:
         failed.append({"path": str(args.plot), "verdict": "unreadable", "error": str(error)})
         print(f"error: {error}", file=sys.stderr)
-    code = 2 if failed else int(any(r["verdict"] == "findings" for r in reports))
+    verdicts = {report["verdict"] for report in reports}
+    code = 2 if failed else 1 if "findings" in verdicts else 3 if TOO_SHORT in verdicts else 0
     if args.json:
         print(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
     else:

@@ -30,6 +30,7 @@ by signal n.
 """
 
 import argparse
+import ast
 import asyncio
 import concurrent.futures
 import contextlib
@@ -595,7 +596,7 @@ resume: trainer.resume_mode
 hardware:
 nodes: trainer.nnodes
 gpus_per_node: trainer.n_gpus_per_node
-cpus: ray_kwargs.ray_init.num_cpus transfer_queue.backend.SimpleStorage.num_data_storage_units
+cpus: ray_kwargs.ray_init.{num_cpus,address} transfer_queue.backend.SimpleStorage.num_data_storage_units
 backend: model_engine @actor.strategy critic.strategy
     @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
 verl_rollout: @rollout.name
@@ -704,6 +705,7 @@ class Override:
 ADDED = {
     *("reward.reward_kwargs.missing_eos_penalty", "reward.reward_kwargs.overlong_share"),
     *("algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"),
+    "ray_kwargs.ray_init.address",
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
     *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
 }
@@ -1068,7 +1070,9 @@ def trainer_overrides(config: Config, job: Layout) -> dict:
     c, output = config, Path(job.output)
     samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
     contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
-    ray = {} if job.cpus is None else {"ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(c, 1))}
+    ray = {}
+    if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
+        ray = {"ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(c, 1)), "ray_kwargs.ray_init.address": "local"}
     units = 8 if (job.cpus or c.cpus) >= cpus_needed(c, 8) else 1
     return {
         # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
@@ -1716,31 +1720,71 @@ if NAME not in sys.modules:
 '''
 
 
+def imported_names(source: str, package: list[str]) -> list[str]:
+    """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            value = node.args[0].value
+            found += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
+    parts = [name.split(".") for name in found if name]
+    return list(dict.fromkeys(".".join(words[: i + 1]) for words in parts for i in range(len(words))))
+
+
+def imported_files(path: Path) -> list[Path]:
+    """The Python files beside a file that it imports, directly or through each other; itself comes first."""
+    folder, found, waiting = path.parent, [], [path]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found.append(file)
+        package = list(file.relative_to(folder).parts[:-1])
+        try:
+            names = imported_names(file.read_text(encoding="utf-8"), package)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"got {file}, which cannot be read ({error}); expected Python source in UTF-8") from None
+        for name in names:
+            base = folder.joinpath(*name.split("."))
+            if name.split(".")[0] not in sys.stdlib_module_names:
+                waiting += [f for f in (base.with_name(base.name + ".py"), base / "__init__.py") if f.is_file()]
+    return found
+
+
 def write_reward_module(folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = ""):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
-    A reward file is copied with the Python files and packages beside it, and with `ship`, so that a cluster finds all.
+    A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
     folders, moved = {}, []
+    for old in folder.glob("rewards_*"):
+        shutil.rmtree(old, ignore_errors=True)
     for spec in specs:
         target, star, weight = spec.partition("*")
         file, _, name = target.rpartition(":")
         path = Path(file).resolve()
         load_rewards(spec)  # its errors are best told here
-        if path.parent not in folders:
-            place = folders[path.parent] = folder / f"rewards_{len(folders)}"
-            shutil.rmtree(place, ignore_errors=True)
+        place = folders.setdefault(path.parent, folder / f"rewards_{len(folders)}")
+        if not place.is_dir():
             place.mkdir()
-            for package in (found.parent for found in path.parent.glob("*/__init__.py")):
-                shutil.copytree(package, place / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-            for other in [*map(Path, ship), *path.parent.glob("*.py")]:  # a user's own file of a name wins
-                need(
-                    other.is_file(), f"got --ship {str(other)!r}, which is no file; expected a file that a reward needs"
-                )
+            for other in map(Path, ship):  # a user's own file of a name wins
+                got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward needs"
+                need(other.is_file(), got)
                 shutil.copyfile(other, place / other.name)
-        moved.append(f"{folders[path.parent].name}/{path.name}:{name}{star}{weight}")
+        for other in imported_files(path):
+            copy_to = place / other.relative_to(path.parent)
+            copy_to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(other, copy_to)
+        moved.append(f"{place.name}/{path.name}:{name}{star}{weight}")
     code = f"SPECS, COLUMNS, ERROR_FILE = {moved!r}, {columns!r}, {error_file!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE)"
@@ -1806,7 +1850,86 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}, indent=1
     )
     (folder / "settings.json").write_text(settings, encoding="utf-8")
+    trial = json.dumps(trial_batch(specs, columns, rows), default=str)
+    (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
+
+
+def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
+    """Rows and completions to try whether a reward function scores each completion by itself.
+
+    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
+    length.
+    """
+    known, first = RewardBatcher(specs, columns), rows[:1]
+    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
+    tried, texts = [], []
+    for row in chosen:
+        truth = row["reward_model"]["ground_truth"]
+        gold = str(truth)[:200] or "yes"
+        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
+        tried += [known.row(row["data_source"], truth, extra)] * 4
+        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
+    return {"rows": tried, "texts": texts}
+
+
+def whole_batch_functions(specs: list[str], columns: list[str], batch: dict) -> dict[str, list]:
+    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
+
+    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
+    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
+    """
+    rows, texts = batch["rows"], batch["texts"]
+    ids = [list(range(len(text.split()))) for text in texts]
+    reward = RewardBatcher(specs, columns).reward
+    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
+    each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
+    alone = {name: [parts[name][0] for parts in each] for name in together}
+    return {
+        name: [together[name], alone[name]]
+        for name in together
+        if near(together[name], again[name]) and not near(together[name], alone[name])
+    }
+
+
+def near(first: list, second: list) -> bool:
+    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
+    return all(
+        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+TRIAL = """
+import json, runpy, sys
+module = runpy.run_path(sys.argv[1])
+trial = json.load(open(sys.argv[2], encoding="utf-8"))
+own = sys.modules[module["NAME"]]
+print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], trial)))
+"""
+
+
+def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
+    """Reward functions that need whole batches, tried in a process of its own; one that raises is told elsewhere."""
+    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json"))]
+    try:
+        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        say(f"note: 8 completions took the reward over {timeout_s:g} s, so it was not tried on parts of a batch")
+        return []
+    answers = [line for line in done.stdout.splitlines() if line.startswith("TRIAL ")]
+    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    return [
+        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
+        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
+        "them in 8 processes; try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+        for name, (together, alone) in found.items()
+    ]
+
+
+def need_whole(findings: list[str]) -> None:
+    """Raise UserError for the first finding."""
+    need(not findings, "; ".join(findings[:1]))
 
 
 def check_output(config: Config) -> None:
@@ -1846,6 +1969,7 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
         "set -e",
     ]
     lines += [f"cd {shlex.quote(job.folder)}"] if job.folder else []
+    lines += [] if config.slurm else ["unset RAY_ADDRESS"]  # the Ray of a --run is its own, in all its processes
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(job).items()]
     lines += ["overrides=("]
     source = None
@@ -2265,6 +2389,7 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
                 say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
             findings += config_findings(composed)
             findings += import_findings(Path(job.folder) / "verl_reward.py")
+            findings += split_findings(Path(job.folder) / "verl_reward.py")
             data, more, rows, tokenizer = data_findings(composed, config)
             findings += more
             specs = config.reward or EMBEDDED_SPECS
@@ -2290,6 +2415,10 @@ def run_local(config: Config) -> int:
     need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
     job, overrides = prepare_job(config)
     folder, output = Path(job.folder), Path(job.output)
+    if address := os.environ.get("RAY_ADDRESS"):
+        say(f"note: RAY_ADDRESS {address} is left aside, as --run starts a Ray of its own; try --submit for a cluster")
+    say_findings(config, job)
+    need_whole(split_findings(folder / "verl_reward.py"))
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
     log, stopped = output / "verl.log", []
     child = subprocess.Popen(
@@ -2423,6 +2552,12 @@ def submit_job(config: Config) -> int:
     lacking = cluster_findings(config, config.submit)
     need(not lacking, f"{'; '.join(lacking)}; try fewer --nodes or --gpus_per_node")
     folder = Path(job.output) / "job"
+    say_findings(config, job)
+    say_local_paths(config, job)
+    module = folder / "verl_reward.py"
+    need_whole(import_findings(module) + split_findings(module))
+    sent = sorted(str(path.relative_to(folder)) for path in folder.glob("rewards_*/**/*") if path.is_file())
+    say(f"note: reward files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
     try:
@@ -2432,10 +2567,11 @@ def submit_job(config: Config) -> int:
             f"got a Python without ray ({sys.executable}); expected the cluster's version; {INSTALL}"
         ) from None
     (folder / "run.sh").unlink(missing_ok=True)
-    client = JobSubmissionClient(config.submit)
+    with without_variables("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # Ray would take them for the address given
+        client = JobSubmissionClient(config.submit)
     runtime = {
         "working_dir": str(folder),
-        "excludes": ["__pycache__", "*.sbatch", "*.log"],
+        "excludes": ["__pycache__", "*.sbatch", "*.log", "trial.json"],
         "env_vars": environment(job) | {name: value for name, value in os.environ.items() if name.startswith("VERL_")},
     }
     words = ["python3", "-u", "-m", "verl.trainer.main_ppo", *(o.text() for o in overrides)]
@@ -2448,11 +2584,49 @@ def submit_job(config: Config) -> int:
         return 130
     status = client.get_job_status(name)
     if status != JobStatus.SUCCEEDED:
-        tail = "\n".join((log or client.get_job_logs(name)).splitlines()[-30:])
+        log = log or client.get_job_logs(name)
+        tail = "\n".join(log.splitlines()[-30:])
         say(f"{tail}\nerror: job {name} is {status.value}: {client.get_job_info(name).message}")
-        return 3 if "REWARD FAILED" in tail else 1
+        why = reward_failure(log, Path(job.output) / REWARD_ERROR)
+        if why:
+            say(f"error: {why}")
+        return 3 if why else 1
     print(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
     return 0
+
+
+@contextlib.contextmanager
+def without_variables(*names: str):
+    """The process without these environment variables, until the block ends."""
+    held = {name: os.environ.pop(name) for name in names if name in os.environ}
+    if held:
+        say(f"note: {', '.join(f'{name} {value}' for name, value in held.items())} left aside for --submit")
+    try:
+        yield
+    finally:
+        os.environ.update(held)
+
+
+def say_local_paths(config: Config, job: Layout) -> None:
+    """Tell which folders of this machine the nodes of a cluster have to see."""
+    for name in ("model", "critic_model"):
+        value = getattr(config, name)
+        if value and Path(value).is_dir():
+            where = f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent"
+            say(f"{where}; every node needs it at this path; try a hub id, or a file system that all share")
+    say(f"note: checkpoints and logs go to {job.output} on the nodes; with several it has to be shared")
+
+
+# what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
+FAILED_REWARD = re.compile(r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?(REWARD FAILED: .*)", re.MULTILINE)
+
+
+def reward_failure(log: str, error_file: Path) -> str:
+    """The words of a reward function that failed, from anywhere in a job's log or from its file; "" if none did."""
+    with contextlib.suppress(OSError):  # there where the nodes share this machine's folders
+        return error_file.read_text(encoding="utf-8").strip()
+    found = FAILED_REWARD.search(log)
+    return found[1].strip() if found else ""
 
 
 class LostJob(UserError):
@@ -2539,19 +2713,27 @@ def print_files(config: Config) -> int:
     """--print and --slurm: write the job folder and print the command, or the batch file."""
     job, overrides = prepare_job(config)
     if config.slurm:  # Ray stands already: it refuses to be told its CPUs
-        overrides = [o for o in overrides if o.key != "ray_kwargs.ray_init.num_cpus"]
+        own_ray = ("ray_kwargs.ray_init.num_cpus", "ray_kwargs.ray_init.address")
+        overrides = [o for o in overrides if o.key not in own_ray or o.source == "override"]
     text = script(config, job, overrides)
     write_script(Path(job.folder) / "run.sh", text)
     if config.slurm:
         text = batch_file(config, job)
         write_script(Path(job.folder) / "job.sbatch", text)
     print(text, end="")
-    plan = memory_plan(config, job.parameters)
-    for line in plan:
+    for line in memory_plan(config, job.parameters):
         say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
-    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+    say_findings(config, job)
+    for finding in split_findings(Path(job.folder) / "verl_reward.py") if config.slurm else ():
         say(f"warning: {finding}")
     return 0
+
+
+def say_findings(config: Config, job: Layout) -> None:
+    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
+    plan = memory_plan(config, job.parameters)
+    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+        say(f"warning: {finding}")
 
 
 def main(argv: list[str] | None = None) -> int:

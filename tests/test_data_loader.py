@@ -609,11 +609,113 @@ def test_unreadable_file(loader, name):
 
 @pytest.mark.parametrize("name", EMPTY)
 def test_a_file_without_rows_is_refused_by_the_command(loader, tmp_path, name):
-    assert loader.load_rows(FILES / name).rows == []
     for flags in (["--out", tmp_path / "out.jsonl"], ["--validate"]):
         done = command(FILES / name, *flags)
         assert done.returncode == 2 and name in done.stderr and "no usable row" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_file_without_rows_is_an_error_of_load_rows_and_of_batches(loader, tokenizer, name):
+    with pytest.raises(loader.UserError, match=rf"(?s)no usable row.*{name} \(0 read\)"):
+        loader.load_rows(FILES / name)
+    for streaming in (False, True):
+        with pytest.raises(loader.UserError, match=rf"(?s)no usable row.*{name} \(0 read\)"):
+            list(loader.create_dataloader("auto", FILES / name, tokenizer, batch_size=2, streaming=streaming))
+
+
+def test_an_empty_file_beside_a_good_one_is_named(loader, capsys):
+    loaded = loader.load_rows([FILES / "bad_empty.jsonl", FILES / "prompts.jsonl"])
+    assert len(loaded.rows) == 2
+    assert re.search(r"warning: .*bad_empty\.jsonl holds no row\n", capsys.readouterr().err)
+    loader.load_rows([FILES / "prompts.jsonl", FILES / "lines.txt"])
+    assert capsys.readouterr().err == ""
+
+
+def test_only_bad_rows_are_not_skipped_into_an_empty_list(loader, tmp_path):
+    path = write_jsonl(tmp_path / "bad.jsonl", [{"prompt": 5}, {"prompt": 6}])
+    with pytest.raises(loader.UserError, match=r"(?s)no usable row.*2 read, 2 bad.*bad\.jsonl:1: prompt: got int 5"):
+        loader.load_rows(path, on_bad="skip")
+
+
+def test_a_stream_without_a_short_prompt_ends_in_an_error(loader, tokenizer):
+    made = loader.create_dataloader(
+        "auto", FILES / "prompts.jsonl", tokenizer, batch_size=2, max_prompt_tokens=1, streaming=True
+    )
+    with pytest.raises(loader.UserError, match="no prompt within max_prompt_tokens 1"):
+        list(made)
+
+
+# text of a .json file, prompts kept, (line, column) of each flaw and its words; places are counted by hand
+COMMA_FLAWS = {
+    "trailing": ('[{"prompt": "a"},\n {"prompt": "b"},\n]', "ab", [(2, 17, "after the last")]),
+    "trailing, one line": ('[{"prompt": "a"},]', "a", [(1, 17, "after the last")]),
+    "missing": ('[\n{"prompt": "a"}\n{"prompt": "b"}\n]', "ab", [(3, 1, "no comma")]),
+    "missing, one line": ('[{"prompt": "a"} {"prompt": "b"}]', "ab", [(1, 18, "no comma")]),
+    "doubled": ('[{"prompt": "a"},,{"prompt": "b"}]', "ab", [(1, 18, "2 commas")]),
+    "doubled over lines": ('[{"prompt": "a"},\n,\n{"prompt": "b"}]', "ab", [(2, 1, "2 commas")]),
+    "leading": ('[,{"prompt": "a"}]', "a", [(1, 2, "before the first")]),
+    "outside an array": ('{"prompt": "a"},{"prompt": "b"}', "ab", [(1, 16, "outside")]),
+    "after objects": ('{\n"prompt": "a"\n}\n{\n"prompt": "b"\n},', "ab", [(6, 2, "outside")]),
+    "all of them": (
+        *('[,{"prompt": "a"}{"prompt": "b"},,\n{"prompt": "c"},]', "abc"),
+        [(1, 2, "before the first"), (1, 18, "no comma"), (1, 34, "2 commas"), (2, 16, "after the last")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMA_FLAWS)
+def test_misplaced_commas_of_a_json_array_are_bad_rows_with_their_place(loader, tmp_path, name):
+    text, kept, flaws = COMMA_FLAWS[name]
+    with pytest.raises(ValueError):
+        json.loads(text)  # Python's own parser refuses each
+    path = tmp_path / "rows.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(loader.BadRows):
+        loader.load_rows(path)
+    loaded = loader.load_rows(path, on_bad="skip")
+    assert "".join(row["prompt"][0]["content"] for row in loaded.rows) == kept and add_up(loaded.counts)
+    assert [bad["line"] for bad in loaded.rejected] == [line for line, _, _ in flaws]
+    for bad, (_, column, words) in zip(loaded.rejected, flaws, strict=True):
+        assert f"column {column}," in bad["got"] and words in bad["got"], bad
+
+
+def test_an_array_with_nothing_but_a_comma(loader, tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text("[,]")
+    with pytest.raises(loader.BadRows, match=r"rows\.json:1: row: got a comma in an array without values"):
+        loader.load_rows(path)
+
+
+@pytest.mark.parametrize("text", ["[]", " [ ] ", "\n[\n]\n"])
+def test_an_empty_array_is_no_broken_json(loader, tmp_path, text):
+    path = tmp_path / "rows.json"
+    path.write_text(text)
+    with pytest.raises(loader.UserError, match=r"no usable row .*\(0 read\)"):
+        loader.load_rows(path)
+
+
+def test_broken_json_in_an_array_names_line_and_column(loader, tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text('[\n{"prompt": "a"},\n{\n "prompt": "b",\n "n": 1,,\n "m": 2\n},\n{"prompt": "c"}\n]')
+    loaded = loader.load_rows(path, on_bad="skip")
+    (bad,) = loaded.rejected
+    assert len(loaded.rows) == 1 and bad["line"] == 3  # where the object begins
+    assert "at line 5, column 9," in bad["got"] and "nothing after it" in bad["try"]
+
+
+def test_a_long_array_takes_no_more_memory_than_one_row_at_a_time(loader, tmp_path):
+    path = tmp_path / "rows.json"
+    count, note = 400, "x" * 20_000
+    path.write_text(json.dumps([{"prompt": f"{i}", "note": note} for i in range(count)]))
+    size = path.stat().st_size  # 8 MB: the bytes, their text, and one row
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in loader.stream_rows(path, "auto", {})) == count
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * size + 3e6  # the first 100 rows, which decide the kind, are 2 MB
 
 
 def test_first_twenty_bad_rows_and_the_count_are_shown(loader):
@@ -654,6 +756,136 @@ def test_every_row_bad_leaves_nothing_to_train_on(loader, tmp_path):
     path = write_jsonl(tmp_path / "all_bad.jsonl", [{"prompt": 1}, {"prompt": 2}])
     with pytest.raises(loader.UserError):
         loader.load_rows(path)
+
+
+# ------------------------------------------------------------------------------------------------ tests that never pay
+
+PROGRAM = "def twice(x):\n    return 2 * x\n"
+METHODS = "class Solution:\n    def twice(self, x):\n        return 2 * x\n"
+TABLE = "def twice(x):\n    return {2: 4}[x]\n"
+SCRIPT = "print(2 * int(input()))\n"
+CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
+CASE = (
+    "import unittest\n\nclass Test(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(twice(2), 4)\n"
+)
+# fields of a row, its right program, the field named as bad, words of the report
+NEVER_PAY = {
+    "HumanEval without entry_point": ({"test": CHECK}, PROGRAM, "entry_point", "check"),
+    "HumanEval with null": ({"test": CHECK, "entry_point": None}, PROGRAM, "entry_point", "check"),
+    "HumanEval with an empty name": ({"test": CHECK, "entry_point": ""}, PROGRAM, "entry_point", "check"),
+    "no name": ({"test": CHECK, "entry_point": "twice(2)"}, PROGRAM, "entry_point", "name of a function"),
+    "candidate": ({"test_list": ["assert candidate(2) == 4"]}, PROGRAM, "entry_point", "candidate"),
+    "nothing asserted": ({"tests": "twice(2)\n"}, PROGRAM, "tests", "assert nothing"),
+    "nothing asserted in a list": ({"test_list": ["x = twice(2)", "print(x)"]}, PROGRAM, "test_list", "assert nothing"),
+    "never called": ({"tests": "def verify():\n    assert twice(2) == 4\n"}, PROGRAM, "tests", r"verify\(\)"),
+    "not when imported": (
+        *({"tests": 'if __name__ == "__main__":\n    assert twice(2) == 4\n'}, PROGRAM),
+        *("tests", "assert nothing"),
+    ),
+    "calls of nothing": ({"tests": [{"args": [2], "expected": 4}]}, PROGRAM, "entry_point", "function"),
+    "calls of no name": (
+        *({"tests": [{"args": [2], "expected": 4, "function": "twice it"}]}, PROGRAM),
+        *(r"tests\[0\]", "twice it"),
+    ),
+    "no list of arguments": (
+        *({"tests": [{"args": 2, "expected": 4}], "entry_point": "twice"}, PROGRAM),
+        *(r"tests\[0\]", "args 2"),
+    ),
+    "a list of named arguments": (
+        *({"tests": [{"kwargs": [2], "expected": 4}], "entry_point": "twice"}, PROGRAM),
+        *(r"tests\[0\]", "kwargs"),
+    ),
+    "two forms": (
+        *({"tests": [{"args": [2], "expected": 4}, {"input": "2", "output": "4"}], "entry_point": "twice"}, PROGRAM),
+        *(r"tests\[1\]", "one form"),
+    ),
+    "stdin of a list": ({"tests": [{"input": [2], "output": 4}]}, PROGRAM, r"tests\[0\]", "stdin"),
+    "stdin of a function": (
+        *({"tests": [{"input": "2", "output": "4", "fn_name": "twice"}]}, PROGRAM),
+        *(r"tests\[0\]", "fn_name"),
+    ),
+    "APPS with no list of arguments": (
+        *({"input_output": {"inputs": [2], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
+        *(r"input_output\.inputs\[0\]", "arguments"),
+    ),
+    "APPS with no name": (
+        *({"input_output": {"inputs": [[2]], "outputs": [4], "fn_name": 5}}, PROGRAM),
+        *("input_output", "fn_name 5"),
+    ),
+    "APPS without fn_name": (
+        *({"input_output": {"inputs": [[2]], "outputs": [4]}, "entry_point": "twice"}, PROGRAM),
+        *("input_output", "fn_name"),
+    ),
+}
+# the same for rows that a right program passes
+PAY = {
+    "HumanEval": ({"test": CHECK, "entry_point": "twice"}, PROGRAM),
+    "a method": ({"test": CHECK, "entry_point": "twice"}, METHODS),
+    "LeetCode's way of writing a method": ({"test": CHECK, "entry_point": "Solution().twice"}, METHODS),
+    "check that is called": ({"test": CHECK + "\ncheck(twice)\n"}, PROGRAM),
+    "asserts in the column test": ({"test": "assert twice(2) == 4"}, PROGRAM),
+    "a function named candidate": (
+        *({"prompt": "Write candidate(x), twice x.", "test_list": ["assert candidate(2) + 0 == 4"]},),
+        PROGRAM.replace("twice", "candidate"),
+    ),
+    "a helper": ({"tests": "def verify(x):\n    assert twice(x) == 2 * x\n\nverify(2)\n"}, PROGRAM),
+    "a helper of a helper": (
+        *({"test_list": ["def a(x):\n    b(x)", "def b(x):\n    assert twice(x) == 2 * x", "for i in [1]: a(i)"]},),
+        PROGRAM,
+    ),
+    "pytest": ({"tests": "def test_it():\n    assert twice(2) == 4\n"}, PROGRAM),
+    "unittest": ({"tests": CASE}, PROGRAM),
+    "raises": ({"tests": "try:\n    twice(3)\nexcept KeyError:\n    assert True\n"}, TABLE),
+    "pytest.raises": ({"tests": "import pytest\nwith pytest.raises(KeyError):\n    twice(3)\n"}, TABLE),
+    "numpy": ({"tests": "from numpy.testing import assert_allclose\nassert_allclose(twice(2.0), 4.0)\n"}, PROGRAM),
+    "a script": ({"tests": [{"input": "2\n", "output": "4\n"}]}, SCRIPT),
+    "numbers for a script": ({"tests": [{"input": 2, "output": 4}]}, SCRIPT),
+    "APPS": ({"input_output": {"inputs": [[2]], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
+    "APPS in the singular": ({"input_output": {"input": [[2]], "output": [4], "fn_name": "twice"}}, PROGRAM),
+    "APPS with lines": ({"input_output": {"inputs": [["2"]], "outputs": [["4"]]}}, SCRIPT),
+    "calls": ({"tests": [{"args": [2], "expected": 4, "function": "twice"}]}, PROGRAM),
+    "pairs": ({"tests": [[[2], 4]], "entry_point": "twice"}, PROGRAM),
+}
+
+
+def verdict_of(row: dict, program: str):
+    """What scripts/sandbox.py says of a program, with the columns of a row; None for tests that it refuses."""
+    sandbox = load_script("sandbox")
+    tests = next(row[name] for name in ("tests", "test", "test_list", "input_output") if name in row)
+    try:
+        return sandbox.run_code(program, tests, entry_point=row.get("entry_point") or None)
+    except sandbox.BadTests:
+        return None
+
+
+@pytest.mark.parametrize("name", NEVER_PAY)
+def test_tests_that_a_right_program_cannot_pass_are_a_bad_row(loader, tmp_path, name):
+    fields, program, field, words = NEVER_PAY[name]
+    verdict = verdict_of(fields, program)
+    assert verdict is None or not verdict.all_passed  # the sandbox itself says that the row is of no use
+    good = {"prompt": "Double x.", "tests": "assert twice(2) == 4", "entry_point": "twice"}
+    path = write_jsonl(tmp_path / "tasks.jsonl", [good, good, {"prompt": "Double x.", **fields}])
+    with pytest.raises(loader.BadRows, match=rf"tasks\.jsonl:3: {field}: "):
+        loader.load_rows(path)
+    (bad,) = loader.load_rows(path, on_bad="skip").rejected
+    assert re.search(words, bad["got"] + bad["expected"]), bad
+    with pytest.raises(loader.BadRow):
+        loader.normalise({"prompt": "Double x.", **fields})  # also where no other row tells the kind
+
+
+@pytest.mark.parametrize("name", PAY)
+def test_tests_that_a_right_program_passes_are_kept(loader, name):
+    fields, program = PAY[name]
+    row = loader.normalise({"prompt": "Double x.", **fields})
+    assert verdict_of(row, program).all_passed and verdict_of(row, program).total
+
+
+def test_a_humaneval_file_without_entry_points_fails_validation(tmp_path):
+    path = write_jsonl(tmp_path / "tasks.jsonl", [{"task_id": "X/0", "prompt": TWICE, "test": CHECK}])
+    done = command(path, "--validate")
+    assert (
+        done.returncode == 1 and "tasks.jsonl:1: entry_point: got none beside tests in check(candidate)" in done.stderr
+    )
 
 
 # ------------------------------------------------------------------------------------------------ targets and back
@@ -1355,7 +1587,7 @@ def audit(event: str, arguments: tuple):
 def test_paths_and_code_in_data_are_never_touched(loader, tmp_path):
     bait = tmp_path / "bait.txt"
     bait.write_text("secret")
-    code = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).write_text('x')"
+    code = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).write_text('x')\nassert True"
     rows = [
         {"prompt": str(bait), "file": str(bait), "image": f"file://{bait}", "tests": [code], "setup": code},
         {"prompt": "{{ ''.__class__ }} {% set x = 1 %}", "file": str(bait), "image": "", "tests": [code], "setup": ""},
@@ -1429,7 +1661,7 @@ RAW_ROWS = {
         {
             "task_id": WORDS,
             "prompt": WORDS,
-            "test": WORDS.map("x = {!r}".format),
+            "test": WORDS.map("assert candidate() == {!r}".format),
             "entry_point": st.just("f"),
             "canonical_solution": TEXT,
         }
@@ -1534,3 +1766,31 @@ def test_any_row_of_known_columns_is_kept_or_reported(loader, tmp_path, row):
     with contextlib.suppress(loader.UserError):
         loaded = loader.load_rows(path, on_bad="skip")
         assert add_up(loaded.counts) and loaded.counts["read"] == 1
+
+
+FUNCTION_NAMES = st.sampled_from(["f", "", "f(1)", "Solution().f", None, 5])
+CALLS = st.fixed_dictionaries(
+    {}, optional={"args": NESTED, "kwargs": NESTED, "expected": NESTED, "function": FUNCTION_NAMES, "input": SCALAR}
+)
+SOURCES = st.sampled_from(["assert f() == 1", "f()", CHECK, "def g():\n    assert f()", "assert candidate()", CASE])
+ANY_TESTS = (
+    st.lists(CALLS | SOURCES | st.tuples(NESTED, NESTED).map(list), max_size=3)
+    | SOURCES
+    | st.fixed_dictionaries({"inputs": st.lists(NESTED, max_size=2), "outputs": st.lists(NESTED, max_size=2)})
+    | st.fixed_dictionaries(
+        {"inputs": st.lists(NESTED, max_size=1), "outputs": st.just([1]), "fn_name": FUNCTION_NAMES}
+    )
+)
+
+
+@settings(PROPERTY, max_examples=300)
+@given(tests=ANY_TESTS, entry_point=FUNCTION_NAMES)
+def test_tests_that_are_kept_are_tests_that_the_sandbox_takes(loader, tests, entry_point):
+    try:
+        row = loader.normalise({"prompt": "Write f.", "tests": tests, "entry_point": entry_point})
+    except loader.BadRow:
+        return
+    name = row.get("entry_point") or None
+    if isinstance(row["tests"], list) and isinstance(row["tests"][0], list):
+        name = name or "solution"  # as the reward code_execution has it
+    assert load_script("sandbox").read_tests(row["tests"], name).cases

@@ -198,14 +198,62 @@ def test_ratio_above_1_is_normal_with_several_updates(tmp_path):
     assert ids(write_run(tmp_path / "run", rows)) >= {"ratio-first-update"}
 
 
-def test_critic_that_does_no_harm_is_a_note(tmp_path):
-    rows = rows_of("ppo_healthy")
-    for row in rows:
-        for key in [key for key in row if key.startswith(("eval/", "reward/correct"))]:
-            del row[key]
-    edit("value/explained_variance", lambda v, step: -0.1)(rows)
-    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy"))
-    assert "critic-useless" in ids(run, "note") and "critic-useless" not in ids(run)
+def critic_run(folder, variances: list[float], config: dict | None = None, rise: float = 0.0):
+    """A run with scores that differ, these explained variances from step 1 on, and a score that may rise."""
+    rows = []
+    for step, variance in enumerate(variances, start=1):
+        mean = 0.3 + rise * step + 0.01 * (step % 2)
+        rows.append({"step": step, "reward/mean": mean, "reward/std": 0.45, "value/explained_variance": variance})
+    return write_run(folder, rows, config)
+
+
+def critic_finding(run):
+    """The finding or note about the critic, or None."""
+    return next((f for f in diagnose.diagnose(diagnose.load_run(str(run)))[0] if f.id == "critic-useless"), None)
+
+
+@pytest.mark.parametrize("rise", [0.0, 0.02])  # a score that rises does so in spite of the critic
+@pytest.mark.parametrize("steps", [10, 16, 40])
+def test_critic_below_and_at_0_is_a_finding(tmp_path, steps, rise):
+    half = steps // 2
+    run = critic_run(tmp_path / "run", [-0.4] * half + [0.0] * (steps - half), rise=rise)
+    found = critic_finding(run)
+    assert found.severity == "finding" and found.metric == "value/explained_variance"
+    assert "explained variance 0" in found.saw and "-0.4 at step 1" in found.saw
+    assert found.cause and "definition of explained variance" in found.source
+    assert any("critic_warmup_steps" in change for change in found.change)
+    assert any("critic_lr" in change for change in found.change)
+    assert diagnose.main([str(run)]) == 1  # and not "healthy"
+
+
+@pytest.mark.parametrize(
+    "variances",
+    [
+        [0.0, -0.4, -0.3, -0.1, 0.0, 0.1, 0.2, 0.3, 0.3, 0.4],  # it learnt within the first steps
+        [-0.4] * 20 + [0.3] * 20,  # later, but it did
+        [-0.4] * 9,  # too short
+    ],
+)
+def test_critic_that_learns_is_no_finding(tmp_path, variances):
+    assert critic_finding(critic_run(tmp_path / "run", variances)) is None
+
+
+def test_steps_of_the_warm_up_are_not_held_against_the_critic(tmp_path):
+    variances = [-0.4] * 20 + [0.3] * 5
+    assert critic_finding(critic_run(tmp_path / "a", variances)).severity == "finding"  # of 20 after the 5th, half
+    assert critic_finding(critic_run(tmp_path / "b", variances, {"ppo_epochs": 1, "critic_warmup_steps": 20})) is None
+    text = (DATA / "verl_critic.log").read_text(encoding="utf-8")  # 21 steps below -3
+    log = tmp_path / "verl.log"
+    for warmup, expected in ((0, True), (16, True), (17, False)):
+        config = {"actor_rollout_ref": {"rollout": {"n": 1}}, "trainer": {"critic_warmup": warmup}}
+        log.write_text(f"{config}\n{text}", encoding="utf-8")
+        assert diagnose.load_run(str(log)).settings.get("critic_warmup", 0) == warmup
+        assert (critic_finding(log) is not None) is expected
+
+
+def test_critic_of_a_solved_run_is_a_note_that_says_so():
+    found = critic_finding(DATA / "ppo_one_update")
+    assert found.severity == "note" and "solved all the same" in found.saw and "-0.33 at step 10" in found.saw
 
 
 @pytest.mark.parametrize(
@@ -595,4 +643,19 @@ def test_a_run_of_two_steps_is_not_called_healthy(tmp_path):
     rows = [{"step": step, "reward/mean": 0.5, "reward/std": 0.3, "rollout/length_mean": 20.0} for step in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = run_script("diagnose", tmp_path / "metrics.jsonl")
-    assert done.returncode == 0 and "too short to judge" in done.stdout and "healthy" not in done.stdout.splitlines()[0]
+    assert done.returncode == 3 and "too short to judge" in done.stdout and "healthy" not in done.stdout.splitlines()[0]
+
+
+def test_too_short_to_judge_has_its_own_exit_code(tmp_path, capsys):
+    rows = [{"step": step, "reward/mean": 0.5, "reward/std": 0.3} for step in range(1, 11)]
+    for steps, code, verdict in ((9, 3, "too short to judge"), (10, 0, "healthy")):
+        run = write_run(tmp_path / str(steps), rows[:steps])
+        assert diagnose.main([str(run), "--json"]) == code
+        report = json.loads(capsys.readouterr().out)
+        assert report["runs"][0]["verdict"] == verdict and report["exit_code"] == code
+    short = str(tmp_path / "9")
+    assert diagnose.main([str(DATA / "ppo_healthy"), short]) == 3
+    assert diagnose.main([short, str(DATA / "ppo_constant")]) == 1
+    assert diagnose.main([short, str(tmp_path / "none")]) == 2
+    nothing = write_run(tmp_path / "fault", [row | {"policy/loss": math.nan} for row in rows[:2]])
+    assert diagnose.main([str(nothing)]) == 1  # what is plain in two steps is said of two steps

@@ -678,7 +678,6 @@ def test_humaneval_right_and_wrong_solutions(ev, tmp_path):
     raw = loader.load_rows(str(HUMANEVAL)).rows
     rows = [{**row, "prompt": row["setup"], "canonical_solution": row["canonical_solution"]} for row in raw]
     assert len(rows) == 164
-    started = time.monotonic()
     flags = ("--task", "code", "--data", str(HUMANEVAL), "--completion_column", "canonical_solution")
     found = run_here(ev, tmp_path / "right", *flags)["tasks"]["code"]
     assert found["values"]["pass@1"]["top"] == [1.0] * 164
@@ -687,7 +686,6 @@ def test_humaneval_right_and_wrong_solutions(ev, tmp_path):
     found = run_here(ev, tmp_path / "wrong", "--task", "code", "--data", data, "--completion_column", "spoiled")
     passed = [row["id"] for row, x in zip(rows, found["tasks"]["code"]["values"]["pass@1"]["top"], strict=True) if x]
     assert passed == []
-    assert time.monotonic() - started < 60
 
 
 def test_generation_task(ev, tmp_path):

@@ -100,7 +100,7 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract):
 MUTATIONS = {  # a fault in the core, which the file's own test must see
     "math": ("default=None)", "default=1.0)"),
     "code": ("float(verdict.all_passed)", "1.0"),
-    "qa": ('float(normal(final_answer(text)) in golds)', "float(any(gold in normal(text) for gold in golds))"),
+    "qa": ("float(normal(final_answer(text)) in golds)", "float(any(gold in normal(text) for gold in golds))"),
     "format": ("text.count(mark) != 1", "False"),
     "llm_judge": ("float(found[1])) / 10", "float(found[1]))"),
     "custom": ("0.1, lambda", "0.3, lambda"),
@@ -124,7 +124,7 @@ def test_own_test_sees_a_fault(files, task, contract, tmp_path):
 def test_own_test_sees_a_fault_of_an_adapter(files, contract, tmp_path):
     shutil.copytree(files["qa", contract], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
-    old, new = {"trl": ("return [score(", "return [0.5 + score("), "verl": ('row[field] = ', 'row["x"] = ')}[contract]
+    old, new = {"trl": ("return [score(", "return [0.5 + score("), "verl": ("row[field] = ", 'row["x"] = ')}[contract]
     path.write_text(path.read_text().replace(old, new))
     assert self_test(path).returncode == 1
 
@@ -148,7 +148,7 @@ BY_HAND = [
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return 2"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 0.0),
     ("code", "def f(x):\n    return x + 1", {"tests": "assert f(1) == 2"}, 1.0),
-    ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": '[[[1], 2]]', "entry_point": "f"}, 1.0),
+    ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": "[[[1], 2]]", "entry_point": "f"}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return x"), {"tests": "assert f(2) == TWO", "setup": "TWO = 2"}, 1.0),
     ("code", BLOCK.format("x = 1") + BLOCK.format("\ndef f():\n    return 5"), {"tests": ["assert f() == 5"]}, 0.0),
     ("code", f"{BLOCK.format('x')}\n{BLOCK.format('def f(): return 5')}", {"tests": ["assert f() == 5"]}, 1.0),
@@ -213,9 +213,9 @@ def test_hostile_text_scores_in_time_and_never_raises(files):
     texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
     for task in ("math", "code", "qa", "format", "custom"):
         module, row = load(files[task, "both"]), DATA[task]
-        started = time.perf_counter()
+        started = time.process_time()
         scores = by_trl(getattr(module, f"{task}_reward"), [row] * len(texts), texts)
-        assert all(0 <= value <= 0.5 for value in scores) and time.perf_counter() - started < 10
+        assert all(0 <= value <= 0.5 for value in scores) and time.process_time() - started < 10
         assert [by_verl(module, row, text)["score"] for text in texts[-3:]] == scores[-3:]
 
 
@@ -425,20 +425,19 @@ def test_judge_without_the_task_is_warned_of(judging):
 
 
 def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging, judge):
-    judging.ask = lambda message: time.sleep(0.2) or 0.5
-    started = time.perf_counter()
+    three = threading.Barrier(3)  # none passes before three are there; one after the other, the first breaks it
+    judging.ask = lambda message: 0.5 if three.wait(60) >= 0 else None
     assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
-    assert time.perf_counter() - started < 1.5  # 3 s one after the other
 
 
 def test_judge_settings_are_written_down(tmp_path, monkeypatch):
     for name in ("OPENAI_BASE_URL", "JUDGE_MODEL"):
         monkeypatch.delenv(name, raising=False)
-    flags = ["--base_url", "https://judge.example/v1", "--judge-model", "big", "--rubric", 'Say "kind" or \'not\'.']
+    flags = ["--base_url", "https://judge.example/v1", "--judge-model", "big", "--rubric", "Say \"kind\" or 'not'."]
     make(tmp_path, "--task", "llm_judge", *flags)
     module = load(tmp_path)
     assert (module.BASE_URL, module.MODEL) == ("https://judge.example/v1", "big")
-    assert module.message_of("x", {}).startswith('Say "kind" or \'not\'.\n')
+    assert module.message_of("x", {}).startswith("Say \"kind\" or 'not'.\n")
     assert self_test(tmp_path / "my_reward.py").returncode == 0
 
 
@@ -573,7 +572,7 @@ def test_report_names_what_trainers_are_given(tmp_path):
 
 # ------------------------------------------------------------------------------------------------ ports
 
-MINE = '''
+MINE = """
 import asyncio
 
 
@@ -642,7 +641,7 @@ def no_default(data_source, solution_str, ground_truth, extra_info, bonus):
 
 def neither(text, gold):
     return 0.0
-'''
+"""
 
 
 @pytest.fixture

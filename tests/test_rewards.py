@@ -750,10 +750,8 @@ def test_judge_fences_the_text(endpoint):
 def test_judge_times_out(endpoint):
     state, judge = endpoint
     state["delay"] = 1.0
-    start = time.monotonic()
     with pytest.warns(UserWarning, match="timed out"):
         assert ask(judge.configure(timeout_s=0.1, retries=1), ["4"]) == [None]
-    assert time.monotonic() - start < 0.9
 
 
 def test_judge_without_a_server():

@@ -5,6 +5,7 @@ import dataclasses
 import http.server
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -13,7 +14,9 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
@@ -483,7 +486,7 @@ import time
 
 from helper import SHARE
 
-THREADS, SIZES = set(), []
+THREADS, SIZES, GATE = set(), [], threading.Event()
 
 
 def right(prompts, completions, answer, **kwargs):
@@ -499,7 +502,7 @@ async def slow(prompts, completions, completion_ids, **kwargs):
 
 def sleepy(prompts, completions, **kwargs):
     SIZES.append(len(completions))
-    time.sleep(0.2)
+    assert GATE.wait(300)
     return [len(p[-1]["content"]) for p in prompts]
 
 
@@ -587,18 +590,20 @@ def test_text_prompts_come_as_text(make_module, rewards):
 def test_what_waits_is_scored_as_one_batch_in_one_thread(make_module):
     module = make_module("right", "sleepy")
 
-    async def many():
-        calls = [module.compute_score(solution_str=str(i), **row_of(str(i), prompt="x" * i)) for i in range(40)]
-        return await asyncio.gather(*calls)
-
-    start = time.perf_counter()
-    results = asyncio.run(many())
-    assert [r["score"] for r in results] == [1.0 + i for i in range(40)]
     here = str(Path(module.__file__).parent)
     source = next(m for n, m in sys.modules.items() if n.startswith("reward_r_") and m.__file__.startswith(here))
+
+    async def many():
+        calls = [module.compute_score(solution_str=str(i), **row_of(str(i), prompt="x" * i)) for i in range(40)]
+        tasks = [asyncio.ensure_future(call) for call in calls]
+        await asyncio.sleep(0)  # each task runs until it waits for its score
+        source.GATE.set()  # until now the first batch, whatever it held, was not done
+        return await asyncio.gather(*tasks)
+
+    results = asyncio.run(many())
+    assert [r["score"] for r in results] == [1.0 + i for i in range(40)]
     sizes = source.SIZES[0::2]
-    assert sum(sizes) == 40 and len(sizes) <= 4 and len(source.THREADS) == 1
-    assert time.perf_counter() - start < 0.2 * 40 / 2
+    assert sum(sizes) == 40 and len(sizes) <= 2 and len(source.THREADS) == 1
 
 
 @pytest.mark.parametrize(("name", "part"), [("bad", "raised ValueError: the judge is down"), ("nan", "got nan")])
@@ -636,6 +641,114 @@ def test_packages_beside_a_reward_travel_and_what_does_not_is_a_finding(rewards,
     assert "No module named 'tools'" in finding and "try --ship" in finding
 
 
+def test_only_what_a_reward_imports_is_copied(rewards, tmp_path):
+    (rewards / "pkg" / "inner").mkdir(parents=True)
+    files = {
+        "main.py": "import importlib, json\n"
+        "from pkg import part\nfrom pkg.inner import deep\nlate = importlib.import_module('late')\n\n\n"
+        "def pay(completions, **kwargs):\n"
+        "    import lazy\n    return [part.ONE * deep.ONE * lazy.ONE * late.ONE] * len(completions)\n",
+        "lazy.py": "import second\n\nONE = second.ONE\n",
+        "second.py": "ONE = 1.0\n",
+        "late.py": "ONE = 1.0\n",
+        "pkg/__init__.py": "",
+        "pkg/part.py": "from .sibling import ONE\n",
+        "pkg/sibling.py": "ONE = 1.0\n",
+        "pkg/inner/__init__.py": "",
+        "pkg/inner/deep.py": "from ..sibling import ONE\n",
+        # of these nothing is asked for
+        "secrets_of_mine.py": "KEY = 'abc'\n",
+        "train.py": "raise SystemExit\n",
+        "pkg/unused.py": "x = 1\n",
+        "json.py": "raise SystemExit\n",
+    }
+    for name, text in files.items():
+        (rewards / name).write_text(text)
+    module = verl.write_reward_module(tmp_path / "job", [f"{rewards}/main.py:pay"], [])
+    place = tmp_path / "job" / "rewards_0"
+    assert {str(path.relative_to(place)) for path in place.rglob("*.py")} == set(list(files)[:9])
+    assert verl.import_findings(module) == []
+    both = [f"{rewards}/main.py:pay", f"{rewards}/r.py:right*2"]  # a second file of the same folder adds its own
+    verl.write_reward_module(tmp_path / "job", both, [])
+    assert {path.name for path in place.glob("*.py")} == {
+        "main.py",
+        "lazy.py",
+        "second.py",
+        "late.py",
+        "r.py",
+        "helper.py",
+    }
+    (rewards / "broken.py").write_text("import worse\n\n\ndef f(completions):\n    return 1\n")
+    (rewards / "worse.py").write_text("def (\n")
+    with pytest.raises(verl.UserError, match=r"worse\.py"):
+        verl.write_reward_module(tmp_path / "job", [f"{rewards}/broken.py:f"], [])
+
+
+WHOLE = """
+import random
+
+CALLS = []
+
+
+def alone(prompts, completions, answer, **kwargs):
+    return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
+
+
+def shortest(prompts, completions, **kwargs):
+    lengths = [len(c[0]["content"]) for c in completions]
+    return [float(n == min(lengths)) for n in lengths]
+
+
+def centred(prompts, completions, **kwargs):
+    lengths = [len(c[0]["content"]) for c in completions]
+    return [n - sum(lengths) / len(lengths) for n in lengths]
+
+
+def noisy(prompts, completions, **kwargs):
+    return [random.random() for _ in completions]
+
+
+def rounding(prompts, completions, **kwargs):
+    return [1.0 + 1e-5 * len(completions) for _ in completions]
+
+
+def some(prompts, completions, **kwargs):
+    return [None] * len(completions)
+
+
+def raises(prompts, completions, **kwargs):
+    raise ValueError("no judge here")
+"""
+
+
+def split_case(tmp_path, *names):
+    """The findings about functions of WHOLE, in a job folder as prepare_job writes it."""
+    (tmp_path / "whole.py").write_text(WHOLE)
+    specs = [f"{tmp_path}/whole.py:{name}" for name in names]
+    module = verl.write_reward_module(tmp_path / "job", specs, ["answer"])
+    rows = verl.verl_rows(
+        [{"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in (1, 2)], "prompt"
+    )
+    (tmp_path / "job" / "trial.json").write_text(json.dumps(verl.trial_batch(specs, ["answer"], rows[0])))
+    return verl.split_findings(module)
+
+
+def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
+    found = split_case(tmp_path, "alone", "shortest", "centred", "noisy", "rounding", "some")
+    assert [text.partition(":")[0] for text in found] == ["reward shortest", "reward centred"]
+    assert all("8 processes" in text and "grpo_train.py" in text for text in found)
+    assert split_case(tmp_path, "raises", "shortest") == []  # the run, and --check, say what raises
+
+
+def test_a_reward_that_needs_the_whole_batch_is_refused_before_a_run(fake_verl, monkeypatch, data, tmp_path, capsys):
+    monkeypatch.setenv("FAKE", "done")
+    (tmp_path / "whole.py").write_text(WHOLE)
+    flags = ["--run", "--steps=3", *data, "--reward", f"{tmp_path}/whole.py:shortest", "--output_dir", str(fake_verl)]
+    assert verl.main(flags) == 2
+    said = capsys.readouterr().err
+    assert "error: reward shortest: got scores that depend on the other completions" in said and "hello" not in said
+
+
 def test_the_graders_of_the_library_are_in_every_job(tmp_path, data):
     library = ROOT / "examples" / "reward_functions_library.py"
     flags = ["--print", *data, "--reward", f"{library}:math_equivalence", "--output_dir", tmp_path / "o"]
@@ -666,6 +779,98 @@ def test_a_cluster_that_is_away_for_a_moment_is_waited_for(capsys):
     with pytest.raises(verl.LostJob, match="it may still run; try ray job logs") as caught:
         verl.follow(Dashboard(99), "job", pause=0)
     assert caught.value.code == 1
+
+
+LONG = "INFO line\n" * 200
+FAILED = "REWARD FAILED: reward f, row 0, completion '2': raised ValueError: the judge is down"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (f"{LONG}\x1b[36m(RewardLoopWorker pid=7, ip=10.0.0.2)\x1b[0m {FAILED}\n{LONG}", FAILED),
+        (f"{LONG}{FAILED}\n{LONG}", FAILED),
+        (f"RuntimeError: got 2 prompts whose rollout or reward failed; the run ends here: {FAILED}\n{LONG}", FAILED),
+        (f"{LONG}ray.exceptions.RayTaskError(RuntimeError): x\nRuntimeError: {FAILED}", FAILED),
+        (f"{LONG}CUDA out of memory", ""),
+        # what a completion says is no failure
+        (f"[response] I would print {FAILED}\n[score] 0.0\nCUDA out of memory", ""),
+    ],
+)
+def test_a_failed_reward_is_found_anywhere_in_the_log_of_a_job(log, expected, tmp_path):
+    assert verl.reward_failure(log, tmp_path / "none") == expected
+
+
+def test_a_failed_reward_is_found_in_its_file(tmp_path):
+    (tmp_path / "reward_error.txt").write_text(f"{FAILED}\n")
+    assert verl.reward_failure("nothing", tmp_path / "reward_error.txt") == FAILED
+
+
+class Client(Dashboard):
+    """Ray's client of a cluster, of which it notes the address that the environment would force on it."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self, address):
+        super().__init__(0, f"(RewardLoopWorker pid=7) {FAILED}\n{LONG}")
+        self.made.append((address, os.environ.get("RAY_ADDRESS"), os.environ.get("RAY_API_SERVER_ADDRESS")))
+
+    def submit_job(self, entrypoint, runtime_env):
+        self.made.append(runtime_env)
+        return "raysubmit_1"
+
+    def get_job_status(self, name):
+        return types.SimpleNamespace(is_terminal=lambda: True, value="FAILED")
+
+    def get_job_info(self, name):
+        return types.SimpleNamespace(message="it ended with 1")
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster that answers, whose jobs fail by their reward, 200 lines before the end of the log."""
+    ray = types.ModuleType("ray")
+    ray.job_submission = types.ModuleType("ray.job_submission")
+    ray.job_submission.JobSubmissionClient = Client
+    ray.job_submission.JobStatus = types.SimpleNamespace(SUCCEEDED="SUCCEEDED")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.job_submission", ray.job_submission)
+    monkeypatch.setattr(verl, "need_cluster", lambda address: None)
+    monkeypatch.setattr(verl, "cluster_findings", lambda config, address: [])
+    Client.made.clear()
+    return Client.made
+
+
+def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(
+    cluster, monkeypatch, data, rewards, tmp_path, capsys
+):
+    monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:6379")
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://elsewhere:8265")
+    monkeypatch.syspath_prepend(str(rewards))
+    (rewards / "unrelated.py").write_text("KEY = 'abc'\n")
+    flags = ["--submit", "http://head:8265", *data, "--reward", f"{rewards}/r.py:right", "--gpu_memory", "0.01"]
+    code = verl.main([*flags, "--gpus_per_node", "3", "--output_dir", str(tmp_path / "o")])
+    said = capsys.readouterr().err
+    assert code == 3 and f"error: {FAILED}" in said
+    assert cluster[0] == ("http://head:8265", None, None)
+    assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379"
+    assert "RAY_ADDRESS 10.9.9.9:6379" in said and "left aside for --submit" in said
+    assert f"--model {verl.EMBEDDED_MODEL} is a folder of this machine and is not sent" in said
+    assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
+    assert re.search(r"warning: memory: training needs", said) and "warning: batch: got" in said
+    (line,) = [line for line in said.splitlines() if "reward files that are sent" in line]
+    assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
+    assert not list((tmp_path / "o").rglob("unrelated.py"))
+    sent = cluster[1]
+    assert sent["working_dir"] == str(tmp_path / "o" / "job") and "RAY_ADDRESS" not in sent["env_vars"]
+
+
+def test_a_model_of_the_hub_needs_no_note(cluster, data, tmp_path, capsys):
+    flags = ["--submit", "http://head:8265", *data, "--model", "Qwen/Qwen2.5-0.5B", "--output_dir", str(tmp_path / "o")]
+    config = verl.parse_config(flags)
+    verl.say_local_paths(config, layout())
+    said = capsys.readouterr().err
+    assert "folder of this machine" not in said and "go to /out on the nodes" in said
 
 
 def test_shipped_files_lie_beside_the_rewards(rewards, tmp_path, monkeypatch):
@@ -795,12 +1000,14 @@ FAKE_VERL = """
 import os, signal, sys, time
 from pathlib import Path
 
+print("address", os.environ.get("RAY_ADDRESS"), [a for a in sys.argv if "ray_init.address" in a])
+
 out = Path(next(a for a in sys.argv if a.startswith("trainer.default_local_dir=")).partition("=")[2]).parent
 what = os.environ["FAKE"]
 print("hello from verl")
 if what == "sleep":
     (out / "ready").touch()
-    time.sleep(60)
+    time.sleep(3600)  # the signal ends it
 if what == "reward":
     (out / "reward_error.txt").write_text("REWARD FAILED: row 0")
     sys.exit(1)
@@ -846,6 +1053,17 @@ def test_exit_code_of_a_run(fake_verl, monkeypatch, data, what, code, part, caps
         assert json.loads(captured.out)["final"] == str(fake_verl / "final")
 
 
+def test_a_run_has_a_ray_of_its_own_whatever_the_environment_names(fake_verl, monkeypatch, data, capsys):
+    monkeypatch.setenv("FAKE", "done")
+    monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:6379")
+    assert verl.main(["--run", "--steps=3", *data, "--gpu_memory", "0.01", "--output_dir", str(fake_verl)]) == 0
+    log = (fake_verl / "verl.log").read_text()
+    assert "address None ['+ray_kwargs.ray_init.address=local']" in log
+    said = capsys.readouterr().err
+    assert "note: RAY_ADDRESS 10.9.9.9:6379 is left aside" in said
+    assert "warning: memory: training needs" in said  # as --print says it
+
+
 def test_final_names_the_dtype_of_its_weights(tmp_path):
     import torch
     from safetensors.torch import save_file
@@ -867,9 +1085,8 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=send).start()
-    start = time.perf_counter()
     assert verl.main(["--run", "--steps=3", *data, "--output_dir", str(fake_verl)]) == 128 + signal.SIGTERM
-    assert time.perf_counter() - start < 30 and "--resume" in capsys.readouterr().err
+    assert "--resume" in capsys.readouterr().err
 
 
 def test_a_missing_engine_is_told_before_anything_is_written(tmp_path, monkeypatch, capsys):
@@ -910,10 +1127,9 @@ def test_an_address_that_is_no_cluster_is_an_error_within_seconds(kind, tmp_path
         address = f"http://127.0.0.1:{web.server_port}"
     elif kind == "malformed":
         address = "head:8265"
-    start = time.perf_counter()
-    done = run_script("verl_train", "--submit", address, "--output_dir", tmp_path / "out", timeout=60)
+    done = run_script("verl_train", "--submit", address, "--output_dir", tmp_path / "out", timeout=600)
     assert done.returncode == 2 and "error: got --submit" in done.stderr and "expected" in done.stderr
-    assert time.perf_counter() - start < 30 and not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()
     if server:
         server.close()
     if kind == "other":
@@ -962,7 +1178,8 @@ def test_batch_file_starts_ray_on_every_node_and_runs(slurm):
     )
     assert "ray start --address=10.0.0.1:6379" in log and "--exclude=n1" in log
     assert "python -u -m verl.trainer.main_ppo 10.0.0.1:6379" in log
-    assert "ray_init.num_cpus" not in (tmp_path / "o x" / "job" / "run.sh").read_text()
+    script = (tmp_path / "o x" / "job" / "run.sh").read_text()
+    assert "ray_init" not in script and "unset RAY_ADDRESS" not in script
 
 
 def test_batch_file_ends_with_the_runs_code_and_without_gpus(slurm):

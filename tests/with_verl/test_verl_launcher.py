@@ -414,8 +414,13 @@ def weights_of(folder: Path) -> dict:
 
 def test_grpo_runs_saves_and_resumes(data, tmp_path):
     fork = f"--override={forked_workers()}"
+    # a little noise, so that scores of a group differ and teach, whatever was sampled
+    noise = "import random\n\n\ndef noise(completions, **kwargs):\n    return [random.random() for _ in completions]\n"
+    (tmp_path / "noise.py").write_text(noise)
+    specs = [*launcher.EMBEDDED_SPECS, f"{tmp_path}/noise.py:noise*0.01"]
     flags = [
         "--run",
+        *(f"--reward={spec}" for spec in specs),
         "--algorithm=grpo",
         "--group_size=4",
         "--eval_every=0",
@@ -444,7 +449,8 @@ def test_grpo_runs_saves_and_resumes(data, tmp_path):
         assert set(before) == set(after)
         assert 5e-4 < max((before[k] - after[k]).abs().max().item() for k in before) < 2e-3
     samples = read_rows(tmp_path / "out" / "samples" / "2.jsonl")
-    assert len(samples) == 16 and {round(row["score"], 4) for row in samples} <= {0.0, 0.2, 1.0, 1.2}
+    assert len(samples) == 16
+    assert all(min(abs(row["score"] - value) for value in (0.005, 0.205, 1.005, 1.205)) <= 0.0051 for row in samples)
 
 
 def free_ports(count: int) -> list[int]:
