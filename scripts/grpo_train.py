@@ -1880,7 +1880,7 @@ def decoder_shape(config: dict) -> DecoderShape:
     rms = bool(config.get("rms_norm_eps"))
     gated = rms or activation in ("silu", "swish")
     experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("intermediate_size", "ffn_dim", "n_inner")
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
     return DecoderShape(
         layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
         hidden=hidden,
@@ -2039,7 +2039,8 @@ def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int)
 def adapter_weights(model: DecoderShape, rank: int) -> int:
     """Weights of LoRA adapters of a rank on all linear layers."""
     hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = 4 * hidden + 2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * (hidden + inner)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
     return model.layers * rank * sides
 
 
@@ -2077,7 +2078,7 @@ def report(config: Config, summary: dict) -> None:
 
 
 TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
-TILE_BUFFERS = 6  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
 
 
 def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:

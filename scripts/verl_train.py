@@ -1927,7 +1927,7 @@ def decoder_shape(config: dict) -> DecoderShape:
     rms = bool(config.get("rms_norm_eps"))
     gated = rms or activation in ("silu", "swish")
     experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("intermediate_size", "ffn_dim", "n_inner")
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
     return DecoderShape(
         layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
         hidden=hidden,
@@ -2086,7 +2086,8 @@ def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int)
 def adapter_weights(model: DecoderShape, rank: int) -> int:
     """Weights of LoRA adapters of a rank on all linear layers."""
     hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = 4 * hidden + 2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * (hidden + inner)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
     return model.layers * rank * sides
 
 
