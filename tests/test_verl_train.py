@@ -893,15 +893,20 @@ def test_a_reward_that_needs_a_missing_column_is_named(tmp_path, data):
 
 def test_memory_of_a_7b_model_by_hand(tmp_path):
     shape = {"num_hidden_layers": 28, "hidden_size": 3584, "vocab_size": 152_064, "num_attention_heads": 28}
-    (tmp_path / "config.json").write_text(json.dumps(shape | {"num_key_value_heads": 4}))
+    shape |= {"num_key_value_heads": 4, "intermediate_size": 18_944, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
     flags = ["--hardware", "8x80GB", "--algorithm", "grpo", "--model", str(tmp_path)]
     config = verl.parse_config(verl.hardware_flags(flags) + flags)
     plan = {line["what"]: line["GiB"] for line in verl.memory_plan(config, 7.6e9)}
     gib = 2**30
     assert plan["weights (policy)"] == pytest.approx(7.6e9 * 4 / 8 / gib, abs=1e-3)
     assert plan["optimizer (policy)"] == pytest.approx(7.6e9 * 8 / 8 / gib, abs=1e-3)
-    # 16384 tokens x 3584 x (28 layers x 2 bytes kept + 34 bytes of the one that is computed again)
-    assert plan["activations"] == pytest.approx(16384 * 3584 * (28 * 2 + 34) / gib, abs=1e-3)
+    # 28 layers' inputs and the last norm's; the layer computed again: 2 norms of 4 + 2 bytes, 2 inputs, queries and
+    # output, keys and values, log-sum-exps of 28 heads, 4 times the MLP's width; gradients: 2 of the MLP, 2 in float32
+    inputs = 28 * 3584 * 2 + 3584 * 6
+    layer = 2 * 3584 * 6 + 2 * 3584 * 2 + 2 * 3584 * 2 + 2 * 512 * 2 + 28 * 4 + 4 * 18_944 * 2
+    gradients = 2 * 18_944 * 2 + 2 * 3584 * 4
+    assert plan["activations"] == pytest.approx(16384 * (inputs + layer + gradients) / gib, abs=1e-3)
     assert plan["logits, their gradient and softmax"] == pytest.approx(16384 * 152_064 * 10 / gib, abs=1e-3)
     assert plan["rollout engine"] == pytest.approx(48) and plan["its weights, inside that"] == pytest.approx(
         14.156, abs=1e-3

@@ -1,0 +1,174 @@
+"""The memory that activations take, as --dry_run counts it, beside what autograd really saves."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+import transformers
+from conftest import TINY_LM, load_script
+
+ppo, verl = load_script("ppo_train"), load_script("verl_train")
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 96,
+    "intermediate_size": 224,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+FAMILIES = {
+    "llama": ("LlamaConfig", {}),
+    "qwen3": ("Qwen3Config", {"head_dim": 20}),
+    "gpt2": ("GPT2Config", {"n_embd": 96, "n_layer": 4, "n_head": 6, "n_inner": 224, "num_key_value_heads": None}),
+    "gemma2": ("Gemma2Config", {"head_dim": 20}),
+    "gemma3": ("Gemma3TextConfig", {"head_dim": 20}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+}
+TOLERANCE = 0.03  # of all that is saved, in a network this small; statistics of norms and routing are left out
+
+
+def random_network(family: str, attention: str, half: bool = False):
+    """A random model without dropout, in eval mode."""
+    torch.manual_seed(0)
+    config_class, extra = FAMILIES[family]
+    config = getattr(transformers, config_class)(**{**SIZES, **extra}, attn_implementation=attention)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    return model.to(torch.bfloat16 if half else torch.float32).eval()
+
+
+def saved_bytes(model, rows: int, length: int, precision: str) -> int:
+    """Bytes of the storages that autograd keeps for the network below the output layer, each once, weights apart."""
+    ids = torch.randint(3, SIZES["vocab_size"], (rows, length))
+    mask = torch.ones_like(ids)
+    mask[1:, length - 5 :] = 0
+    weights = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    found, alive = {}, []
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        alive.append(tensor)  # so that no address is used twice
+        if storage.data_ptr() not in weights and not (tensor.dtype == torch.bool or tensor.dtype == torch.long):
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16")
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), autocast:
+        ppo.backbone(model, ids, mask, use_cache=False)
+    return sum(found.values())
+
+
+def shape_of(model):
+    return ppo.decoder_shape(ppo.unwrapped(model).config.get_text_config().to_dict())
+
+
+def recompute(model) -> None:
+    """Switch recomputing on, as the trainer does for an update."""
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    for layer in model.modules():
+        if isinstance(layer, transformers.modeling_layers.GradientCheckpointingLayer):
+            layer.training = True
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_saved_for_backward_is_predicted(family, attention, precision, rows):
+    if family == "gemma2" and attention == "sdpa":
+        pytest.skip("transformers has no sdpa with a soft cap on scores")
+    model = random_network(family, attention)
+    run = ppo.PassShape(rows, 64, compute=4 if precision == "fp32" else 2, attention=attention)
+    assert ppo.saved_for_backward(shape_of(model), run) == pytest.approx(
+        saved_bytes(model, rows, 64, precision), rel=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3"])
+def test_what_is_saved_with_recomputing_is_predicted(family, attention, precision):
+    model = random_network(family, attention)
+    recompute(model)
+    width = 4 if precision == "fp32" else 2
+    run = ppo.PassShape(3, 64, compute=width, attention=attention, checkpointing=True)
+    with_it, real = ppo.saved_for_backward(shape_of(model), run), saved_bytes(model, 3, 64, precision)
+    masks = 4 * 3 * 64**2 * (family == "gpt2" and attention == "eager")  # in backward_peak's sum, once for all layers
+    assert with_it + masks == pytest.approx(real, rel=TOLERANCE)
+    assert with_it < 0.3 * ppo.saved_for_backward(shape_of(model), dataclasses.replace(run, checkpointing=False))
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3"])
+def test_what_is_saved_under_lora_is_predicted(family, half):
+    from peft import LoraConfig, get_peft_model
+
+    model = random_network(family, "sdpa", half).requires_grad_(False)
+    lora = LoraConfig(r=4, target_modules="all-linear", fan_in_fan_out=family == "gpt2")
+    adapted = get_peft_model(model, lora).eval()
+    width = 2 if half else 4
+    run = ppo.PassShape(3, 64, compute=width, stream=width, lora_rank=4)
+    # GPT-2's norms run in bfloat16 under a CPU's autocast, in float32 under CUDA's, which is what is predicted
+    tolerance = 0.12 if half and family == "gpt2" else 0.05
+    real = saved_bytes(adapted, 3, 64, "bf16" if half else "fp32")
+    assert ppo.saved_for_backward(shape_of(model), run) == pytest.approx(real, rel=tolerance)
+    assert ppo.adapter_weights(shape_of(model), 4) == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+
+
+def test_what_verl_keeps_in_bfloat16_without_padding():
+    model = random_network("llama", "sdpa", half=True)
+    run = verl.PassShape(1, 64, compute=2, stream=2, attention="flash")
+    real = saved_bytes(model, 1, 64, "fp32")
+    assert verl.saved_for_backward(verl.decoder_shape(model.config.to_dict()), run) == pytest.approx(real, rel=0.03)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_shapes_are_read_from_configs(family):
+    model = random_network(family, "eager")
+    shape, linear = shape_of(model), torch.nn.Linear | transformers.pytorch_utils.Conv1D
+    layer = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))[0]
+    if not shape.experts:
+        real = sum(m.weight.numel() for m in layer.modules() if isinstance(m, linear))
+        assert ppo.layer_weights(shape) == real
+    embeddings = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
+    assert shape.embeddings == sum(embeddings.values()) and shape.layers == 4 and shape.vocab == 97
+
+
+def test_widths_that_a_config_leaves_out():
+    shape = ppo.decoder_shape(transformers.GPT2Config().to_dict())
+    assert (shape.layers, shape.hidden, shape.inner, shape.queries, shape.keys) == (12, 768, 3072, 768, 768)
+    assert ppo.attention_kind("flash_attention_2") == "flash" and ppo.attention_kind(None) == "sdpa"
+
+
+def test_a_half_billion_model_by_hand(tmp_path):
+    """Qwen2.5-0.5B at 8,192 tokens in float32: what its layers keep, token by token."""
+    config = {
+        **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
+        **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6},
+        **{"hidden_act": "silu", "tie_word_embeddings": True},
+    }
+    shape, run = ppo.decoder_shape(config), ppo.PassShape(16, 512)
+    norms_and_inputs, attention, mlp = 2 * 2 * 896 + 2 * 896, 4 * 896 + 14, 4 * 4864  # numbers per token and layer
+    by_hand = 8192 * 24 * 4 * (norms_and_inputs + attention + mlp) + 24 * 16 * 512**2 * 4 + 8192 * 2 * 896 * 4
+    assert ppo.saved_for_backward(shape, run) == pytest.approx(by_hand, rel=1e-9)
+    assert by_hand / 2**30 > 20  # the weights, gradients and moments of the same model are 7.4
+
+
+def test_peaks_hold_what_they_are_made_of(tmp_path, capsys):
+    flags = ["--dry_run", "--output_dir", str(tmp_path / "run"), "--model", str(TINY_LM)]
+
+    def estimate(*more):
+        assert ppo.main([*flags, *more]) == 0
+        return json.loads(capsys.readouterr().out)["memory_estimate"]
+
+    plain, again = estimate(), estimate("--gradient_checkpointing")
+    parts = ("weights, gradients and optimizer", "reference", "activations of a micro-batch", "logits")
+    assert plain["peak of the update (GiB)"] >= sum(plain[f"{part} (GiB)"] for part in parts) - 0.002
+    assert again["activations of a micro-batch (GiB)"] < 0.2 * plain["activations of a micro-batch (GiB)"]
+    half = estimate("--micro_batch_tokens", "4096")["activations of a micro-batch (GiB)"]
+    assert half == pytest.approx(plain["activations of a micro-batch (GiB)"] / 2, rel=0.1)
