@@ -125,7 +125,7 @@ _SETTINGS = {  # of run_code in scripts/sandbox.py
     "memory_mb": ("a whole number from 1", _number_between(1, whole=True)),
     **dict.fromkeys(("strict", "isolate_tests"), ("True or False", lambda value: isinstance(value, bool))),
     "endpoint": ("a URL", lambda value: isinstance(value, str) and value.startswith(("http://", "https://"))),
-    "sandbox": ("a Sandbox", lambda value: hasattr(value, "run_code") or hasattr(value, "run")),
+    "sandbox": ("a Sandbox", lambda value: hasattr(value, "spawn")),
 }
 
 
@@ -678,8 +678,7 @@ def max_length_penalty(text, completion_ids=None, *, maximum=500, unit="words"):
 def length_range(text, completion_ids=None, *, minimum=50, maximum=500, unit="words", soft=True):
     """1 from minimum to maximum, length / minimum below, max(0, 2 − length / maximum) above: [0, 1], w 0.1.
 
-    `soft=False`: 0 outside, {0, 1}. The band of L1's and Kimi's users who want neither short nor long answers: the
-    product of min_length and 1 + max_length_penalty.
+    That is min_length times 1 + max_length_penalty, an equation of our own. `soft=False`: 0 outside.
 
     >>> length_range(None, ["a", "a b c", "a b c d e f"], minimum=2, maximum=4)
     [0.5, 1.0, 0.5]
@@ -723,7 +722,7 @@ def token_cosine_scaled(
 ):
     r"""cosine_scaled over the tokens of `completion_ids`, and `exceeded` from max_length on: [−1, 1], w 1.
 
-    The cosine reward of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373, section 4.2):
+    The cosine reward of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373):
     η_min + (η_max − η_min)·(1 + cos(π·length / max_length)) / 2, and r_e where the length reaches max_length. Set that
     to the generation limit; a completion that is cut off then earns `exceeded`, right or wrong. With other options
     the range is [min(exceeded, wrong[0]), correct[1]].
@@ -758,11 +757,11 @@ def kimi_length(text, answer, completion_ids=None, *, unit="characters"):
 
     The length reward of Kimi k1.5 (arXiv 2501.12599, section 2.3.3; open-r1's `len_reward`): among the samples of a
     prompt short right ones gain, long ones lose, short wrong ones gain nothing; 0 where all have one length. Right is
-    what math_equivalence says. Beside a correctness reward, which the paper switches on first and this later. It needs
-    the whole group in one call, as in our trainers; a process or worker that scores single completions gets 0.
+    what math_equivalence says. Beside a correctness reward; the paper starts without it, and switches it on later. It
+    needs the whole group in one call: a process or worker that scores completions one by one gets 0 for each.
 
-    >>> kimi_length(None, [r"\boxed{2}", r"so \boxed{2}", r"then \boxed{2}", r"\boxed{3}"], ["2"] * 4)
-    [0.5, -0.1, -0.5, 0.0]
+    >>> kimi_length(None, [r"\boxed{2}", r"so \boxed{2}", r"thus, \boxed{2}", r"\boxed{3}"], ["2"] * 4)
+    [0.5, 0.0, -0.5, 0.0]
     """
     return math_equivalence.core(text, answer), _length(text, completion_ids, unit)
 
@@ -876,7 +875,17 @@ class _Model:
     configure = replace
 
     def __post_init__(self):
+        for name, (expected, fits) in self.checks().items():
+            if not fits(value := getattr(self, name)):
+                default = type(self).__dataclass_fields__[name].default
+                tried = "" if default is None else f"; try {name}={default!r}"
+                raise ValueError(f"{self.name}: got {name}={value!r}; expected {expected}{tried}")
         self.__name__, self.failures, self._state = self.name, 0, None
+
+    @staticmethod
+    def checks() -> dict:
+        """{setting: (what is accepted, the check)}."""
+        return {}
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_state": None}
@@ -899,6 +908,19 @@ class LLMJudge(_Model):
     concurrency: int = 8
     cache: str | None = None
     name: str = "llm_judge"
+
+    @staticmethod
+    def checks() -> dict:
+        web = "an http or https URL", lambda value: value is None or str(value).startswith(("http://", "https://"))
+        from_zero = "a number from 0", _number_between(0)
+        return {
+            "base_url": web,
+            "rubric": ("text", lambda value: isinstance(value, str) and value.strip()),
+            "timeout_s": _POSITIVE,
+            "retries": ("a whole number from 0", _number_between(0, whole=True)),
+            "backoff_s": from_zero,
+            "concurrency": _COUNT,
+        }
 
     async def __call__(self, prompts, completions, answer=None, **kwargs) -> list[float | None]:
         columns = [[None] * len(completions) if column is None else column for column in (prompts, answer)]
@@ -971,6 +993,10 @@ class RewardModel(_Model):
     max_length: int = 4096
     name: str = "reward_model"
 
+    @staticmethod
+    def checks() -> dict:
+        return {"batch_size": _COUNT, "max_length": _COUNT}
+
     def __call__(self, prompts, completions, **kwargs) -> list[float | None]:
         scores, prompts = [], prompts or [None] * len(completions)
         with _LOCK:
@@ -1037,9 +1063,12 @@ class Combined:
         unfit = not self.functions or len(self.weights) != len(self.functions)
         if mode not in ("sum", "product", "gated") or unfit or (mode == "product" and min(self.weights) < 0):
             raise ValueError(f"got mode={mode!r}, {weights=}; expected sum, product (none < 0) or gated, and one each")
+        if not all(map(_number_between(), self.weights)):
+            raise ValueError(f"{name}: got {weights=}; expected finite numbers, one for each function")
         parameters = [p for f in self.functions for p in inspect.signature(f).parameters.values()]
         columns = {p.name: p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
         self.__name__, self.__signature__ = name, _signature(columns)
+        self.needs_group = any(getattr(f, "needs_group", False) for f in self.functions)
         if any(map(inspect.iscoroutinefunction, [c for f in self.functions for c in (f, f.__call__)])):
             self.__call__ = self._awaited  # how trainers tell; the call itself is looked up in the class
 
@@ -1079,6 +1108,11 @@ class AdaptiveReward(Combined):
 
     def __init__(self, functions, start, end, decay=0.9, mode="sum", name="adaptive_reward"):
         super().__init__(functions, start, mode, name)
+        ends = isinstance(end, list | tuple) and len(end) == len(self.functions) and all(map(_number_between(), end))
+        if not ends or (mode == "product" and min(end) < 0):
+            raise ValueError(f"{name}: got {end=}; expected finite numbers, one for each, none < 0 in a product")
+        if not _number_between(0, 1, below=True)(decay):
+            raise ValueError(f"{name}: got {decay=}; expected a number from 0 to below 1; try decay=0.9")
         self.end, self.decay, self.success = list(end), decay, 0.0
 
     def current_weights(self, rows: list) -> list[float]:

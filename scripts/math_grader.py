@@ -697,6 +697,8 @@ class MathWorker:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, 9)
             self.process.wait()
+            for pipe in (self.process.stdin, self.process.stdout) if self.ready.is_set() else ():  # nobody reads it
+                pipe.close()
         self.process = None
 
 
