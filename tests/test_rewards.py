@@ -610,7 +610,7 @@ def test_option_values_that_make_no_sense_are_refused(name):
 def documented_range(function, options):
     """The range in a docstring, its names replaced by the options' values."""
     doc = function.__doc__.partition(">>>")[0]
-    found = re.search(r"(?:: |^ *)([\[{])([^\]}\n]*,[^\]}\n]*)[\]}]", doc, re.MULTILINE)
+    found = re.search(r"(?:[:;] |^ *)([\[{])([^\]}\n]*,[^\]}\n]*)[\]}]", doc, re.MULTILINE)
     assert found, function.__name__
     ends = [end.strip().replace("−", "-") for end in (found[2].split(",")[0], found[2].split(",")[-1])]
     return [float(options[end] if end in options else end) for end in ends]
@@ -637,7 +637,7 @@ def test_documented_range_holds_for_all_options(name, texts, ids, data):
             crossed |= every["exceeded"] > every["correct"][0]
         assert crossed
         return
-    columns = COLUMNS | {"completion_ids": ids}
+    columns = COLUMNS | {"completion_ids": ids} | ({"answer": "B"} if name == "multiple_choice" else {})
     scores = call(variant, texts, columns=columns)
     low, high = documented_range(function, every)
     if "correct" in every:  # the docstring gives that of the defaults, and says how options change it
