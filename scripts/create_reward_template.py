@@ -129,10 +129,9 @@ MATH = '''
 
 def score(text: str, row: dict) -> float | None:
     """1 if the final answer (in a box, <answer>, behind #### or "the answer is") equals the gold one, else 0."""
-    grader, gold = load_helper("math_grader"), row.get(GOLD)
+    grade, gold = load_helper("math_grader").math_score, row.get(GOLD)
     golds = gold if isinstance(gold, list) else [gold]
-    with grader.one_item():  # one second, however many golds there are
-        scores = [grader.math_score(text, gold, completion_text(row.get("prompt"))) for gold in golds]
+    scores = [grade(text, gold, completion_text(row.get("prompt"))) for gold in golds]
     return max((value for value in scores if value is not None), default=None)
 '''
 
