@@ -3,8 +3,9 @@
 A function has TRL's contract, `(prompts, completions, <columns>, **kwargs) -> list[float | None]`; completions are
 strings or chat messages. Mathematics needs scripts/math_grader.py beside this file, and code scripts/sandbox.py.
 None means *not applicable to this row*, as without a usable gold answer; text that cannot be read scores the minimum
-and never raises. `f.configure(name=None, option=value, ...)` gives a picklable variant; an
-option may also stand for a column. In braces or brackets: the range; w: the advised weight. Presets have weights:
+and never raises. `f.configure(name=None, option=value, ...)` gives a picklable variant, and refuses values that make
+no sense; an option may also stand for a column. In braces or brackets: the range, which holds for every text, column
+and option value that is accepted; w: the advised weight. Presets have weights:
 `GRPOTrainer(reward_funcs=P, args=GRPOConfig(reward_weights=P.weights), ...)`.
 
     python scripts/ppo_train.py --reward "examples/reward_functions_library.py:exact_match*0.5"
@@ -20,6 +21,7 @@ import json
 import math
 import os
 import re
+import string
 import sys
 import threading
 import time
@@ -57,9 +59,11 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
 
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:
     """Score a batch by the per-sample core; options in a call count unless they are lists: those are columns."""
+    _start(function, len(completions))
     names = [column for column in function.columns if column != "prompt"][: len(positional)]
     given = {**dict(zip(names, positional, strict=True)), **given, "prompt": prompts}
     options = {k: v for k, v in given.items() if k in function.options and not isinstance(v, list)} | options
+    _check_options(function, options)
     name, have, need = function.__name__, {*given, *options}, {c for c in function.columns if function.columns[c]}
     if need - have or (function.one_of and not have & {*function.one_of}):
         got, expected = ", ".join(sorted(have - {"prompt"})), ", ".join(need) or " or ".join(function.one_of)
@@ -75,6 +79,7 @@ def _evaluate(function, options: dict, prompts, completions, positional, given) 
             row[column] = value.tolist() if hasattr(value, "tolist") else value  # numpy, from data frames
     with ThreadPoolExecutor(function.threads) as pool:  # starts no thread before its first job
         scores = (pool.map if function.threads > 1 else map)(lambda row: function.core(**row), rows)
+        scores = function.across(list(scores), prompts) if function.across else scores
         return [None if score is None else float(score) for score in scores]
 
 def _signature(columns: dict) -> inspect.Signature:
@@ -83,25 +88,134 @@ def _signature(columns: dict) -> inspect.Signature:
     parameters = [inspect.Parameter(c, 1, default=inspect.Parameter.empty if r else None) for c, r in named.items()]
     return inspect.Signature([*sorted(parameters, key=lambda p: p.default is None), inspect.Parameter("kwargs", 4)])
 
+
+def _start(function, items: int) -> None:
+    """Start the worker of the math grader with the first batch that may need it, so that no item waits for it."""
+    if function.grades and items:
+        _load("math_grader").start_worker(patience_s=0.95 * items if items > 1 else 0.0)
+
+
+def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
+    """A check that says whether a value is a finite number in a range; `above` and `below` leave out its ends."""
+
+    def check(value) -> bool:
+        kinds = (int,) if whole else (int, float)
+        value = value.item() if hasattr(value, "item") and not isinstance(value, str) else value  # numpy
+        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+            return False
+        return low <= value <= high and not (above and value == low) and not (below and value == high)
+
+    return check
+
+
+def _is_pair(value) -> bool:
+    """Whether a value is (low, high), low ≤ high."""
+    numbers = isinstance(value, list | tuple) and len(value) == 2 and all(map(_number_between(), value))
+    return numbers and value[0] <= value[1]
+
+
+def _are_tags(value) -> bool:
+    """Whether a value is a list of different names of tags."""
+    names = isinstance(value, list | tuple) and value and all(isinstance(tag, str) for tag in value)
+    return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
+
+
+_SETTINGS = {  # of run_code in scripts/sandbox.py
+    **dict.fromkeys(("timeout_s", "total_timeout_s"), ("a number above 0", _number_between(0, above=True))),
+    "memory_mb": ("a whole number from 1", _number_between(1, whole=True)),
+    **dict.fromkeys(("strict", "isolate_tests"), ("True or False", lambda value: isinstance(value, bool))),
+    "endpoint": ("a URL", lambda value: isinstance(value, str) and value.startswith(("http://", "https://"))),
+    "sandbox": ("a Sandbox", lambda value: hasattr(value, "spawn")),
+}
+
+
+def _are_settings(value) -> bool:
+    """Whether a value is a dict of settings for run_code; None in it stands for a default."""
+    return value is None or (
+        isinstance(value, dict)
+        and value.keys() <= _SETTINGS.keys()
+        and all(setting is None or _SETTINGS[name][1](setting) for name, setting in value.items())
+    )
+
+
+_POSITIVE = "a number above 0", _number_between(0, above=True)
+_COUNT = "a whole number from 1", _number_between(1, whole=True)
+_FLAG = "True or False", lambda value: isinstance(value, bool)
+_PAIR = "(low, high), low not above high", _is_pair
+_LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", "characters", "tokens")
+_OPTIONS = {  # option, or function.option: what is accepted, and how that is told
+    **dict.fromkeys(("ideal", "minimum", "maximum", "max_length"), _POSITIVE),
+    **dict.fromkeys(("max_characters", "ngram_size", "target"), _COUNT),
+    **dict.fromkeys(("ignore_case", "prefilled", "soft"), _FLAG),
+    **dict.fromkeys(("correct", "wrong"), _PAIR),
+    "unit": _LENGTH_UNITS,
+    "fuzzy_match.unit": ("word or character", lambda value: value in ("word", "character")),
+    "rel_tol": ("a number from 0 to below 1", _number_between(0, 1, below=True)),
+    "abs_tol": ("a number from 0", _number_between(0)),
+    "mode": ("all or fraction", lambda value: value in ("all", "fraction")),
+    "settings": (f"None, or a dict of settings of run_code: {', '.join(_SETTINGS)}", _are_settings),
+    "tags": ("a list of different names without < and >", _are_tags),
+    "code_block_format.language": ("a word", lambda value: isinstance(value, str) and not re.search(r"[\s`]", value)),
+    "cache": ("a number from 0 to max_length", _number_between(0)),
+    "exceeded": ("a number", _number_between()),
+    "max_penalty": ("a number of 0 or below", _number_between(high=0)),
+    "threshold": ("a number above 0, up to 1", _number_between(0, 1, above=True)),
+    "language_consistency.language": (
+        "a language code such as en or zh, one of those in _SCRIPTS",
+        lambda value: value is None or any(value in codes.split() for codes in _SCRIPTS.values()),
+    ),
+    "json_schema.schema": ("a JSON Schema, as a dict or as text", lambda value: _is_schema(value)),
+}
+_TOGETHER = (  # options of one function that limit each other: (lower, upper, how they are compared)
+    ("cache", "max_length", lambda low, high: low <= high),
+    ("minimum", "maximum", lambda low, high: low <= high),
+    ("wrong", "correct", lambda low, high: low[1] <= high[0]),
+    ("exceeded", "correct", lambda low, high: low <= high[0]),
+)
+
+
+def _check_options(function, options: dict) -> None:
+    """Raise ValueError for an option value that makes no sense, with the values that do."""
+    name = function.__name__
+    defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
+    for option, value in options.items():
+        expected, fits = _OPTIONS.get(f"{name}.{option}") or _OPTIONS.get(option) or ("", None)
+        if fits is not None and not fits(value):
+            default = defaults[option]
+            tried = "" if default in (None, inspect.Parameter.empty) else f"; try {option}={default!r}"
+            raise ValueError(f"{name}: got {option}={value!r}; expected {expected}{tried}")
+    for lower, upper, fits in _TOGETHER if options else ():
+        if {lower, upper} & options.keys() and {lower, upper} <= defaults.keys():
+            low, high = (options.get(option, defaults[option]) for option in (lower, upper))
+            if not fits(low, high):
+                got, given = f"{lower}={low!r} with {upper}={high!r}", upper if upper in options else lower
+                other = lower if given == upper else upper
+                raise ValueError(f"{name}: got {got}; expected {lower} not above {upper}; try setting {other} too")
+
+
 class Configured:
     """A reward function with some options set: same contract, picklable, with a stable `__name__`."""
 
     def __init__(self, function, name=None, **options):
         if unknown := {*options} - {*function.options, *function.columns}:
             raise TypeError(f"{function.__name__}: got {unknown}; expected {[*function.options, *function.columns]}")
+        _check_options(function, options)
         self.function, self.options, self.__name__ = function, options, name or function.__name__
+        self.needs_group = function.needs_group
         self.__signature__ = _signature({c: r for c, r in function.columns.items() if c not in options})
 
     def __call__(self, prompts, completions, *positional, **given) -> list[float | None]:
         return _evaluate(self.function, self.options, prompts, completions, positional, given)
 
-def reward(core=None, *, one_of=(), threads=1):
+def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
     """Turn `core(text, column, ..., *, option=...) -> float | None` into a reward function over a batch.
 
-    Columns without a default are required; of `one_of`, one is; the column `prompt` is that row's prompt.
+    Columns without a default are required; of `one_of`, one is; the column `prompt` is that row's prompt. `grades`: it
+    uses math_grader.py. `across(values, prompts)` makes the scores of what the core returns, where they depend on the
+    other completions of a prompt; such a function has `needs_group` true, and all of a group must be in one call.
     """
     if core is None:
-        return functools.partial(reward, one_of=one_of, threads=threads)
+        return functools.partial(reward, one_of=one_of, threads=threads, grades=grades, across=across)
 
     @functools.wraps(core)
     def function(prompts, completions, *positional, **given):
@@ -109,6 +223,7 @@ def reward(core=None, *, one_of=(), threads=1):
 
     parameters = list(inspect.signature(core).parameters.values())[1:]
     function.core, function.one_of, function.threads = core, one_of, threads
+    function.grades, function.across, function.needs_group = grades, across, across is not None
     function.columns = {p.name: p.default is p.empty for p in parameters if p.kind is not p.KEYWORD_ONLY}
     function.options = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     function.__signature__, function.configure = _signature(function.columns), functools.partial(Configured, function)
@@ -116,12 +231,16 @@ def reward(core=None, *, one_of=(), threads=1):
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _NUMBER = re.compile(
-    r"(?:about|around|\w{1,9} ?=|[^\w.+-]){0,3}\s?([+-]?)[$€£¥]?((?:\d{1,3}(?:,\d{3}){1,12}|\d{1,40})?(?:\.\d{0,40})?"
-    r"(?:[eE][+-]?\d{1,3})?)(?:\s?/\s?(\d{1,20}))?(?!.*\b(?:or|and|to|maybe|plus|minus|times|x)\b)[^\d,;=?]{0,30}[23]?\}?"
+    r"(?:about|around|\w{1,9} ?=|[^\w.+-]){0,3}\s?([+-]?)[$€£¥]?"
+    r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
+    r"(?!.*\b(?:or|and|to|maybe|plus|minus|times|x)\b)[^\d,;=?]{0,30}[23]?\}?"  # no digit of any script behind it
 )
-_EQUATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?([-+*/]) ?(\d{1,9}(?:\.\d{1,6})?) ?= ?\$?(-?\d{1,12}(?:\.\d{1,6})?)")
+_EQUATION = re.compile(
+    r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
+)
+_PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_CITED = re.compile(r"\[(\d{1,3})\]|\([A-Z][\w'-]{1,40}[^()\d]{0,80}\d{4}[a-z]?\)|https?://\w|\bdoi:10\.")
+_CITED = re.compile(r"\[([0-9]{1,3})\]|\([A-Z][\w'-]{1,40}[^()0-9]{0,80}[0-9]{4}[a-z]?\)|https?://\w|\bdoi:10\.")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
 _SAID = re.compile(r"(?i)(?:####|\b(?:answer|option|choice)\b[*_ ]*(?:\bis\b|[:=]|\*\*\s*\n))[\s*_:]*")
@@ -258,16 +377,18 @@ def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     gold, found = _number(str(answer).rpartition("####")[2]), _number(_final(text))
     return None if gold is None else found is not None and abs(found - gold) <= max(rel_tol * abs(gold), abs_tol)
 
-@reward
+@reward(grades=True)
 def math_equivalence(text, answer, prompt=None):
     r"""1 if the marked final answer (`\boxed`, `####`, tag, phrase) means the same as the gold, else 0: {0, 1}, w 1.
     Two different final answers, a cut-off box and answers inside the thinking part pay nothing.
     >>> math_equivalence(None, [r"so \boxed{\frac{1}{2}}", r"\boxed{41} or \boxed{42}"], ["0.5", "42"])
     [1.0, 0.0]"""
-    scores = [_load("math_grader").math_score(text, gold, completion_text(prompt, ())) for gold in _golds(answer)]
+    grader = _load("math_grader")
+    with grader.one_item():  # its limit holds for all golds together
+        scores = [grader.math_score(text, gold, completion_text(prompt, ())) for gold in _golds(answer)]
     return max((score for score in scores if score is not None), default=None)
 
-@reward
+@reward(grades=True)
 def gsm8k(text, answer, prompt=None):
     r"""1 if the marked final answer equals the number after `####` in the gold solution, else 0: {0, 1}, w 1.
     >>> gsm8k(None, ["#### 18", "She has 18 eggs."], ["9 * 2 = 18\n#### 18"] * 2)
@@ -291,6 +412,60 @@ def multiple_choice(text, answer):
     named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", str(answer))  # "(b)", "B. Vitamin C", or a label "1"
     gold = chr(65 + answer) if type(answer) is int and 0 <= answer < 26 else named and named[1].upper()
     return gold and float((_letter(_final(text)) or _final(text).strip("()*. ")) == gold)
+
+
+def _squad_words(text: str) -> list[str]:
+    """The words that SQuAD compares: lower case, then without punctuation, then without a, an and the."""
+    kept = "".join(c for c in text.lower() if c not in _PUNCTUATION)
+    return re.sub(r"\b(?:a|an|the)\b", " ", kept).split()
+
+
+def _squad_golds(answer, answers) -> list[list[str]] | None:
+    """The words of each gold: one or a list, or SQuAD's {"text": [...]}, where none means that there is no answer."""
+    given = answers if answer is None else answer
+    if isinstance(given, dict):
+        texts = given.get("text")
+        if not isinstance(texts, list | tuple):
+            return None
+        golds = [words for text in texts if (words := _squad_words(str(text)))]
+        return golds or [[]]
+    return [_squad_words(gold) for gold in _golds(given)] or None
+
+
+def _squad_f1(found: list[str], gold: list[str]) -> float:
+    """F1 of two bags of words; without words on a side, whether both have none."""
+    common = (Counter(found) & Counter(gold)).total()
+    return 2 * common / (len(found) + len(gold)) if found and gold else float(found == gold)
+
+
+@reward(one_of=("answer", "answers"))
+def squad_exact_match(text, answer=None, answers=None):
+    """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
+
+    SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
+    articles a, an, the, and extra spaces. The final answer is the marked one, else the visible text. A gold is a text,
+    a list of texts, or SQuAD's column `answers`, {"text": [...]}; there no text means that the empty answer is right.
+
+    >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
+    [1.0, 0.0]
+    """
+    golds = _squad_golds(answer, answers)
+    return None if golds is None else _squad_words(_final(text)) in golds
+
+
+@reward(one_of=("answer", "answers"))
+def squad_f1(text, answer=None, answers=None):
+    """2·common / (n + m) of the answer's n and the gold's m words, as SQuAD normalises; the best gold's: [0, 1], w 1.
+
+    SQuAD's `compute_f1` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py), words as in squad_exact_match. Beside an
+    exact check where short answers are wanted: the F1 of a long text with the answer in it is low, not 0.
+
+    >>> squad_f1(None, ["<answer>The Eiffel Tower.</answer>", "the tower in Paris"], ["Eiffel tower"] * 2)
+    [1.0, 0.4]
+    """
+    golds = _squad_golds(answer, answers)
+    return None if golds is None else max(_squad_f1(_squad_words(_final(text)), gold) for gold in golds)
+
 
 _TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
 def _verdict(code: str, tests, **settings):
@@ -366,6 +541,43 @@ def think_format(text, *, prefilled=False):
     pieces = [piece.strip() for piece in _layout("<think>" * prefilled + text, ["think"])]
     return len(pieces) == 3 and not pieces[0] and all(pieces[1:])
 
+
+@reward
+def open_r1_format(text):
+    r"""1 where the text is `<think>\n…\n</think>\n<answer>\n…\n</answer>`, else 0: {0, 1}, w 0.1.
+
+    open-r1's `format_reward` (src/open_r1/rewards.py), its pattern `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`
+    with DOTALL and MULTILINE, in linear time. As there, lines may follow the last one, and the parts may be empty or
+    hold further tags: soft_xml_format with tags=("think", "answer") is stricter.
+
+    >>> open_r1_format(None, ["<think>\n1+1\n</think>\n<answer>\n2\n</answer>", "<think>1+1</think><answer>2</answer>"])
+    [1.0, 0.0]
+    """
+    opened, between, closing = "<think>\n", "\n</think>\n<answer>\n", "\n</answer>"
+    at = text.find(between, len(opened)) if text.startswith(opened) else -1
+    at = -1 if at < 0 else text.find(closing, at + len(between))
+    while at >= 0 and text[at + len(closing) :][:1] not in ("", "\n"):
+        at = text.find(closing, at + 1)
+    return at >= 0
+
+
+_STEP = re.compile(r"Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,")
+
+
+@reward
+def reasoning_steps(text, *, target=3):
+    r"""min(1, n / target) for n marks of steps: [0, 1], w 0.05.
+
+    open-r1's `reasoning_steps_reward` (src/open_r1/rewards.py). Marks are "Step 1:", a number and a full stop at the
+    very start, a line that begins with - or *, and "First,", "Second,", "Next,", "Finally,". Words alone earn it, so
+    that a list of them is paid in full: reasoning_quality asks for content, and both belong beside correctness.
+
+    >>> reasoning_steps(None, ["Step 1: add.\nStep 2: halve.", "First, add.\n- 2\n* 3", "It is 3."])
+    [0.6666666666666666, 1.0, 0.0]
+    """
+    return min(1.0, len(_STEP.findall(text)) / target)
+
+
 @reward
 def tag_count(text, *, tags=("think", "answer")):
     """Share of the tags' opening and closing marks that stand exactly once, in any order: [0, 1], w 0.1, early on.
@@ -391,6 +603,18 @@ def _validator(schema: str):
     kind.check_schema(json.loads(schema))
     return kind(json.loads(schema), registry=Registry())
 
+
+def _is_schema(schema) -> bool:
+    """Whether a value is a valid JSON Schema; without jsonschema the first text tells."""
+    try:
+        _validator(schema if isinstance(schema, str) else json.dumps(schema))
+    except ImportError:
+        return True
+    except Exception:  # whatever a library makes of any schema
+        return False
+    return True
+
+
 @reward
 def json_schema(text, schema, *, max_characters=20_000):
     """1 if the text is JSON, as in json_format, that the JSON Schema accepts, else 0: {0, 1}, w 0.2 to 1.
@@ -411,7 +635,8 @@ def code_block_format(text, *, language="python"):
     r"""1 if the visible text has exactly one closed, non-empty fenced block, with that label, else 0: {0, 1}, w 0.1.
     >>> code_block_format(None, ["```python\nx = 1\n```", "x = 1"])
     [1.0, 0.0]"""
-    return [(label, bool(content.strip())) for label, content in _blocks(_visible(text))] == [(language, True)]
+    blocks = [(label, bool(content.strip())) for label, content in _blocks(_visible(text))]
+    return blocks == [(language.lower(), True)]
 
 @reward
 def no_syntax_error(text, *, max_characters=20_000):
@@ -448,6 +673,22 @@ def max_length_penalty(text, completion_ids=None, *, maximum=500, unit="words"):
     [0.0, -0.5]"""
     return 0.0 - min(1.0, max(0, _length(text, completion_ids, unit) - maximum) / maximum)
 
+
+@reward
+def length_range(text, completion_ids=None, *, minimum=50, maximum=500, unit="words", soft=True):
+    """1 from minimum to maximum, length / minimum below, max(0, 2 − length / maximum) above: [0, 1], w 0.1.
+
+    That is min_length times 1 + max_length_penalty, an equation of our own. `soft=False`: 0 outside.
+
+    >>> length_range(None, ["a", "a b c", "a b c d e f"], minimum=2, maximum=4)
+    [0.5, 1.0, 0.5]
+    """
+    length = _length(text, completion_ids, unit)
+    if not soft:
+        return minimum <= length <= maximum
+    return min(1.0, length / minimum, max(0.0, 2 - length / maximum))
+
+
 @reward
 def soft_overlong_punishment(text, completion_ids=None, *, max_length=20_480, cache=4_096):
     """DAPO eq. 13: 0 to L = max_length − cache, then (L − length) / cache, −1 past max_length: [−1, 0], w 1.
@@ -457,17 +698,72 @@ def soft_overlong_punishment(text, completion_ids=None, *, max_length=20_480, ca
     length = _length(text, completion_ids, "words" if completion_ids is None else "tokens")
     return -1.0 if length > max_length else min(0.0, (max_length - cache - length) / max(cache, 1))
 
-@reward
+@reward(grades=True)
 def cosine_scaled(text, answer, *, max_length=1000, correct=(0.5, 1.0), wrong=(-1.0, -0.5)):
     r"""e + (s − e)·(1 + cos(π·min(1, characters / max_length))) / 2, from s if empty to e (open-r1): [−1, 1], w 1.
     (s, e) = (1, 0.5) if math_equivalence holds, else (−1, −0.5). In place of correctness: short right answers earn
-    most, long wrong ones lose least, which keeps exploration up, and lengthens them.
+    most, long wrong ones lose least, which keeps exploration up, and lengthens them. `correct` and `wrong` are (low,
+    high), and then the range: [wrong[0], correct[1]]. token_cosine_scaled counts tokens.
     >>> cosine_scaled(None, [r"\boxed{2}", r"\boxed{3}"], ["2", "2"], max_length=9)
     [0.5, -0.5]"""
     score = math_equivalence.core(text, answer)
-    start, end = correct[::-1] if score else wrong
-    cosine = math.cos(math.pi * min(1.0, len(text) / max_length))
-    return None if score is None else end + (start - end) * (1 + cosine) / 2
+    return None if score is None else _cosine(len(text), max_length, *(correct[::-1] if score else wrong))
+
+
+def _cosine(length: float, limit: float, start: float, end: float) -> float:
+    """From `start` at length 0 to `end` at the limit and above, along half a cosine."""
+    share = (1 + math.cos(math.pi * min(1.0, length / limit))) / 2
+    return start * share + end * (1 - share)
+
+
+@reward(grades=True)
+def token_cosine_scaled(
+    text, answer, completion_ids, *, max_length=1024, correct=(0.5, 1.0), wrong=(-1.0, -0.5), exceeded=-1.0
+):
+    r"""cosine_scaled over the tokens of `completion_ids`, and `exceeded` from max_length on: [−1, 1], w 1.
+
+    The cosine reward of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373):
+    η_min + (η_max − η_min)·(1 + cos(π·length / max_length)) / 2, and r_e where the length reaches max_length. Set that
+    to the generation limit; a completion that is cut off then earns `exceeded`, right or wrong. With other options
+    the range is [min(exceeded, wrong[0]), correct[1]].
+
+    >>> ids = [[7] * 512, [7] * 512, [7] * 1024]
+    >>> token_cosine_scaled(None, [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}"], ["2"] * 3, completion_ids=ids)
+    [0.75, -0.75, -1.0]
+    """
+    score = math_equivalence.core(text, answer)
+    if score is None or len(completion_ids or ()) >= max_length:
+        return score if score is None else exceeded
+    return _cosine(len(completion_ids or ()), max_length, *(correct[::-1] if score else wrong))
+
+
+def _kimi_scores(graded: list, prompts) -> list[float | None]:
+    """The length rewards of (score, length) pairs; the rows of one prompt are a group, without prompts all are."""
+    prompts = [None] * len(graded) if prompts is None else prompts
+    keys = [json.dumps(prompt, sort_keys=True, default=repr) for prompt in prompts]
+    lengths, scores = {}, []
+    for key, (_, length) in zip(keys, graded, strict=True):
+        lengths.setdefault(key, []).append(length)
+    for key, (score, length) in zip(keys, graded, strict=True):
+        low, high = min(lengths[key]), max(lengths[key])
+        shaped = 0.5 - (length - low) / (high - low) if high > low else 0.0
+        scores.append(None if score is None else shaped if score else min(0.0, shaped))
+    return scores
+
+
+@reward(grades=True, across=_kimi_scores)
+def kimi_length(text, answer, completion_ids=None, *, unit="characters"):
+    r"""λ = 0.5 − (length − min) / (max − min) over the completions of a prompt; wrong: min(0, λ): [−0.5, 0.5], w 0.2.
+
+    The length reward of Kimi k1.5 (arXiv 2501.12599, section 2.3.3; open-r1's `len_reward`): among the samples of a
+    prompt short right ones gain, long ones lose, short wrong ones gain nothing; 0 where all have one length. Right is
+    what math_equivalence says. Beside a correctness reward; the paper starts without it, and switches it on later. It
+    needs the whole group in one call: a process or worker that scores completions one by one gets 0 for each.
+
+    >>> kimi_length(None, [r"\boxed{2}", r"so \boxed{2}", r"thus, \boxed{2}", r"\boxed{3}"], ["2"] * 4)
+    [0.5, 0.0, -0.5, 0.0]
+    """
+    return math_equivalence.core(text, answer), _length(text, completion_ids, unit)
 
 # ---- style
 _OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}
@@ -521,6 +817,21 @@ def repetition_penalty(text, *, ngram_size=3, max_penalty=-1.0):
     [0.0, -0.6666666666666667]"""
     return (1 - _distinct(text.lower().split(), ngram_size)) * max_penalty + 0.0
 
+
+@reward
+def token_repetition(text, completion_ids, *, ngram_size=3, max_penalty=-1.0):
+    """(1 − distinct / all n-grams)·max_penalty, over tokens: [max_penalty, 0], w 0.1 to 1.
+
+    Appendix C.2 of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373), as in TRL's
+    `get_repetition_penalty_reward`: of the tokens in `completion_ids`, so for any language; repetition_penalty counts
+    words, as open-r1 does. 0 for fewer than ngram_size tokens.
+
+    >>> token_repetition(None, ["", ""], completion_ids=[[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram_size=2)
+    [0.0, -0.75]
+    """
+    return (1 - _distinct(list(completion_ids or ()), ngram_size)) * max_penalty + 0.0
+
+
 @reward
 def no_repetition(text, *, ngram_size=3, threshold=0.7):
     """min(1, u / threshold), u = distinct / all n-grams of words: [0, 1], w 0.1. Characters without spaces; empty: 0.
@@ -564,7 +875,17 @@ class _Model:
     configure = replace
 
     def __post_init__(self):
+        for name, (expected, fits) in self.checks().items():
+            if not fits(value := getattr(self, name)):
+                default = type(self).__dataclass_fields__[name].default
+                tried = "" if default is None else f"; try {name}={default!r}"
+                raise ValueError(f"{self.name}: got {name}={value!r}; expected {expected}{tried}")
         self.__name__, self.failures, self._state = self.name, 0, None
+
+    @staticmethod
+    def checks() -> dict:
+        """{setting: (what is accepted, the check)}."""
+        return {}
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_state": None}
@@ -587,6 +908,19 @@ class LLMJudge(_Model):
     concurrency: int = 8
     cache: str | None = None
     name: str = "llm_judge"
+
+    @staticmethod
+    def checks() -> dict:
+        web = "an http or https URL", lambda value: value is None or str(value).startswith(("http://", "https://"))
+        from_zero = "a number from 0", _number_between(0)
+        return {
+            "base_url": web,
+            "rubric": ("text", lambda value: isinstance(value, str) and value.strip()),
+            "timeout_s": _POSITIVE,
+            "retries": ("a whole number from 0", _number_between(0, whole=True)),
+            "backoff_s": from_zero,
+            "concurrency": _COUNT,
+        }
 
     async def __call__(self, prompts, completions, answer=None, **kwargs) -> list[float | None]:
         columns = [[None] * len(completions) if column is None else column for column in (prompts, answer)]
@@ -659,6 +993,10 @@ class RewardModel(_Model):
     max_length: int = 4096
     name: str = "reward_model"
 
+    @staticmethod
+    def checks() -> dict:
+        return {"batch_size": _COUNT, "max_length": _COUNT}
+
     def __call__(self, prompts, completions, **kwargs) -> list[float | None]:
         scores, prompts = [], prompts or [None] * len(completions)
         with _LOCK:
@@ -695,7 +1033,7 @@ class RewardModel(_Model):
 llm_judge, reward_model = LLMJudge(), RewardModel()
 
 # ---- combined
-@reward
+@reward(grades=True)
 def math_problem(text, answer):
     r"""c·(0.9 + 0.1·f), c = math_equivalence, f = soft_xml_format: {0, 0.9, 1}, w 1, alone. Format alone pays nothing.
     >>> math_problem(None, ["<reasoning>1+1</reasoning><answer>2</answer>", r"\boxed{2}"], ["2", "2"])
@@ -725,9 +1063,12 @@ class Combined:
         unfit = not self.functions or len(self.weights) != len(self.functions)
         if mode not in ("sum", "product", "gated") or unfit or (mode == "product" and min(self.weights) < 0):
             raise ValueError(f"got mode={mode!r}, {weights=}; expected sum, product (none < 0) or gated, and one each")
+        if not all(map(_number_between(), self.weights)):
+            raise ValueError(f"{name}: got {weights=}; expected finite numbers, one for each function")
         parameters = [p for f in self.functions for p in inspect.signature(f).parameters.values()]
         columns = {p.name: p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
         self.__name__, self.__signature__ = name, _signature(columns)
+        self.needs_group = any(getattr(f, "needs_group", False) for f in self.functions)
         if any(map(inspect.iscoroutinefunction, [c for f in self.functions for c in (f, f.__call__)])):
             self.__call__ = self._awaited  # how trainers tell; the call itself is looked up in the class
 
@@ -767,6 +1108,11 @@ class AdaptiveReward(Combined):
 
     def __init__(self, functions, start, end, decay=0.9, mode="sum", name="adaptive_reward"):
         super().__init__(functions, start, mode, name)
+        ends = isinstance(end, list | tuple) and len(end) == len(self.functions) and all(map(_number_between(), end))
+        if not ends or (mode == "product" and min(end) < 0):
+            raise ValueError(f"{name}: got {end=}; expected finite numbers, one for each, none < 0 in a product")
+        if not _number_between(0, 1, below=True)(decay):
+            raise ValueError(f"{name}: got {decay=}; expected a number from 0 to below 1; try decay=0.9")
         self.end, self.decay, self.success = list(end), decay, 0.0
 
     def current_weights(self, rows: list) -> list[float]:

@@ -6,8 +6,10 @@
 """Grade mathematical answers: the final answer of a completion against a gold answer, bounded in time always.
 
 Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points; what is left
-(integrals, sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limit of
-0.25 s a comparison holds in threads and in async code. Model text is never evaluated: a parser of our own reads it.
+(integrals, sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of
+0.25 s a comparison and 1 s an item hold in threads and in async code. The worker needs about 2 s of processor time to
+start; it starts beside the first item, and an item that needs it sooner than it is there is left out (None).
+Model text is never evaluated: a parser of our own reads it. Digits are ASCII's: ٤٢ and ② are text, not numbers.
 
 What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", behind the thinking part, or a text that is nothing
 but an answer. Two different final answers, a box that is cut off, and lists of guesses pay nothing.
@@ -23,6 +25,7 @@ The reward library loads this file when a function grades mathematics.
 import argparse
 import cmath
 import contextlib
+import contextvars
 import functools
 import importlib.util
 import itertools
@@ -35,6 +38,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unicodedata
 import warnings
 import zlib
@@ -44,10 +48,14 @@ from typing import Any, NamedTuple
 # Percent: 50% = 0.5 = 1/2, and 50% = 50 above 1 (a sign left out). Units: a missing one is fine, a different one wrong.
 # Rounding: a decimal of 4 or more significant digits stands for an endless value (1/3, pi) that it rounds correctly.
 _LIMIT_S = 0.25  # a comparison in the worker, after its start-up
+_LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
+_ITEM_S = 0.95  # all comparisons of an item, and its wait for a worker that is starting
+_START_S = 60.0  # the longest wait for a worker where no item's limit holds
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
 _CLEAN = [(re.compile(old), new) for old, new in (
     (r"\\\\(?:\[\w+\])?", "⏎"), (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""), (r"\\\$", "＄"),
-    (r"\$(?=-?[\d.,]+[^$]*$)", "＄"), (r"\$|\\[()\[\]]", " "), (r"(?<=\d)(?:\{,\}|,?\\[,!:; ])(?=\d{3}(?!\d))", ""),
+    (r"\$(?=-?[\d.,]+[^$]*$)", "＄"), (r"\$|\\[()\[\]]", " "),
+    (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
     (r"\\!", ""), (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "), (r"\\[dtc]frac", r"\\frac"), (r"\\%", "%"),
     (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "), *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3, (_TEXT, ""),
     (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
@@ -57,8 +65,10 @@ _CLEAN = [(re.compile(old), new) for old, new in (
     (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"), (r"\\div(?![a-z])|[÷∕]", "/"),
     (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"), (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"), (r"√\s*(\d+)", r"√{\1}"),
     (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"), (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
+    (r"\\neq?(?![a-z])|\\not\s*=|(?<=\s)!=", "≠"),
     (r"\\leq?(?:slant)?(?![a-z])|<=|⩽", "≤"), (r"\\geq?(?:slant)?(?![a-z])|>=|⩾", "≥"), (r"\\lt(?![a-z])", "<"),
     (r"\\gt(?![a-z])", ">"), (r"\\approx|≈", "="), (r"\\mp", "∓"), (r"\\cup(?![a-z])", "∪"), (r"\\in(?![a-z])", "∈"),
+    (r"\\(?:mid|vert)(?![a-z])", "|"), (r"\\(?:setminus|backslash)(?![a-z])|∖|\\(?=\s*\\\{)", "∖"), ("ℝ", "R"),
     (r"\\(?:emptyset|varnothing)|∅", "⦃⦄"), (r"\\(?:\{|lbrace)", "⦃"), (r"\\(?:\}|rbrace)", "⦄"), (r"\\langle|⟨", "("),
     (r"\\rangle|⟩", ")"), (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"), (r"\*\*|^[\s*_`'\"]+|[\s.,;:*_`'\"⏎\\]+$", ""),
     (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
@@ -105,7 +115,10 @@ class _Refused(Exception):
 
 
 class _Value(NamedTuple):
-    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | all | text | raw | huge | bad."""
+    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | text | raw | digits | …
+
+    digits: text with digits of another script, equal to the same text only; huge: too large to read; bad: no answer.
+    """
 
     kind: str
     data: Any = None
@@ -118,6 +131,16 @@ def _repeating(whole, start, cycle) -> str:
     return f"({int(whole + start + cycle) - int('0' + whole + start)}/{10 ** len(start) * (10 ** len(cycle) - 1)})"
 
 
+def _is_odd_digit(c: str) -> bool:
+    """Whether a character is a digit or number other than ASCII's: ٤, ４, ②, ⒈; not of an exponent, index or ½."""
+    if c.isascii():
+        return False
+    tag = unicodedata.decomposition(c).partition(" ")[0]
+    if tag in ("<super>", "<sub>", "<fraction>", "<square>"):  # square: ㎡
+        return False
+    return c.isdigit() or any(d.isdigit() for d in unicodedata.normalize("NFKC", c))
+
+
 def _clean(text: str) -> str:
     """Fold scripts, spaces and LaTeX spellings into one notation."""
     if not text.isascii():
@@ -125,7 +148,6 @@ def _clean(text: str) -> str:
         for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
             text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
         text = unicodedata.normalize("NFKC", text).translate(_FOLD)
-        text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text)
     for old, new in _CLEAN:
         text = old.sub(new, text)
     return text.strip()
@@ -223,8 +245,9 @@ class _Reader:
             return {"π": math.pi, "e": math.e, "i": 1j, "∞": 7.3e99}[token]
         if not _SYMBOL.fullmatch(token):
             raise _Refused(False)
-        self.symbols = True  # the last sample is negative
-        place = zlib.crc32(re.sub(r"[{}]", "", token).encode()) % 9973 / 9973 + 0.31 + self.sample * 0.618
+        self.symbols = True  # the last sample is negative; each symbol has its own step, so that a - b is not constant
+        code = zlib.crc32(re.sub(r"[{}]", "", token).encode())
+        place = code % 9973 / 9973 + 0.31 + self.sample * (0.418 + code // 9973 % 997 / 2500)
         return -place if self.sample == 3 else place
 
     def call(self, name: str):
@@ -253,6 +276,63 @@ def _split(text: str, marks: str) -> list[str]:
     return [*parts, text[start:]]
 
 
+_BETWEEN = r"[,;]|\b(?:or|and)\b"  # the items of a list without brackets
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether the first character is a bracket that the last one closes."""
+    depths = itertools.accumulate((c in "([{⦃") - (c in ")]}⦄") for c in text[:-1])
+    return text[0] in "([{⦃" and text[-1] in ")]}⦄" and min(depths) > 0
+
+
+def _items(parts: list[str], down) -> list[_Value]:
+    """Read the items of a set or a list; 1 ± 2 is two of them."""
+    items = []
+    for part in parts:
+        if part.strip():
+            value = down(part)
+            items += value.data[2] if "±" in part and value.kind == "seq" and value.data[0] == "" else [value]
+    return items
+
+
+def _without(points: list[_Value]) -> _Value:
+    """All real numbers but these, as a union of intervals; text where they are no numbers."""
+    if not points or any(v.kind != "num" or len(v.data) > 1 or isinstance(v.data[0], complex) for v in points):
+        return _Value("text", "∖" + "".join(v.src for v in points))
+    places = {v.data[0]: v for v in points}
+    ends = [_read("-∞", 1), *(places[key] for key in sorted(places)), _read("∞", 1)]
+    pairs = [_Value("seq", ("(", ")", [a, b]), f"({a.src},{b.src})") for a, b in itertools.pairwise(ends)]
+    return _Value("seq", ("∪", "∪", pairs))
+
+
+def _unequal(text: str, down) -> _Value:
+    """Read x ≠ 3, x ≠ 1 and x ≠ 3, x ≠ ±3 (all numbers but these), or an expression ≠ another."""
+    sides = [part.strip() for part in text.split("≠")]
+    values = [*map(down, sides)] if len(sides) == 2 and not re.search(_BETWEEN, text) else []
+    sizes = [len(value.data) if value.kind == "num" else 0 for value in values]
+    if sizes and min(sizes) > 1:
+        return _Value("ne", _minus(*values))  # a ≠ b
+    symbols, points = set(), []
+    for part in _split(text, r"[,;]|\band\b"):
+        if re.fullmatch(r" ?\w ?∈ ?R ?", part):
+            continue
+        left, *right = (side.strip() for side in part.split("≠"))
+        if right and re.fullmatch(f"-? ?{_SYMBOL.pattern}", right[-1]):
+            left, right = right[-1], [left]
+        if len(right) == 1 and (m := re.fullmatch(f"(-?) ?({_SYMBOL.pattern})", left)):
+            symbols.add(m[2])
+            points.append(f"-({right[0]})" if m[1] else right[0])
+        elif not right and symbols:
+            points.append(left)  # x ≠ 1, 3
+        else:
+            symbols |= {"", part}
+    if len(symbols) == 1:
+        return _without(_items(points, down))
+    if sizes and min(sizes) > 0 and max(sizes) > 1:
+        return _Value("ne", _minus(*values))  # x² ≠ 4
+    return _Value("text", text)
+
+
 def _read(text: str, depth: int = 0) -> _Value:
     """Read a cleaned answer: structure first, numbers and expressions at the leaves."""
     text = text.strip().rstrip(" .,;")
@@ -265,21 +345,28 @@ def _read(text: str, depth: int = 0) -> _Value:
         text = re.sub(r"(?<![\d.,])\d{1,3}((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text)
     if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
         return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
-    if "±" in text or "∓" in text:
+    if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
+        return down(m[1])  # the set of x such that
+    if m := re.fullmatch(r"R ?(?:∖|- ?(?=⦃)) ?⦃(.*)⦄", text):
+        return _without(_items(_split(m[1], "[,;]"), down))._replace(src=bare)
+    if "≠" in text:
+        return _unequal(text, down)._replace(src=bare)
+    lists = len(_split(text, _BETWEEN)) > 1 or (text[0] == "⦃" and _is_enclosed(text))
+    if "∓" in text or ("±" in text and not lists):
         both = [text.translate(str.maketrans("±∓", signs)).replace("=+", "=").lstrip("+") for signs in ("+-", "-+")]
         return _Value("seq", ("", "", [down(part) for part in both]), bare)
-    for marks, name in ((r"[,;]|\b(?:or|and)\b", ""), ("∪", "∪")):
+    for marks, name in ((_BETWEEN, ""), ("∪", "∪")):
         if len(parts := _split(text, marks)) > 1:
-            return _Value("seq", (name, name, [down(part) for part in parts if part.strip()]), bare)
+            return _Value("seq", (name, name, _items(parts, down)), bare)
     if m := re.fullmatch(r"\w ?∈(.*)", text):
         return down(m[1])
-    if text[0] in "([{⦃" and text[-1] in ")]}⦄" and min(itertools.accumulate(
-            (c in "([{⦃") - (c in ")]}⦄") for c in text[:-1])) > 0:
+    if _is_enclosed(text):
         parts = _split(text[1:-1], "[,;]") if text[1:-1].strip() else []
         if len(parts) == 1 and (text[0] in "({" or parts[0].strip().startswith("\\begin")):
             return down(parts[0])._replace(src=bare)
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
-        return _Value("seq", (*ends, [down(part) for part in parts]), bare)
+        items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
+        return _Value("seq", (*ends, items), bare)
     parts = [part.strip() for part in _split(text, "[=<>≤≥]")]
     return (_relation(text, parts, down) if len(parts) > 1 else _as_number(text))._replace(src=bare)
 
@@ -287,6 +374,9 @@ def _read(text: str, depth: int = 0) -> _Value:
 def _relation(text: str, parts: list[str], down) -> _Value:
     """x = 5 and 5 = x assign, 2 + 2 = 4 must hold throughout, 1 < x ≤ 3 is an interval, the rest is an equation."""
     signs = "".join(c for c in text if c in "=<>≤≥")
+    if "=" not in signs and any(re.fullmatch(f"- ?{_SYMBOL.pattern}", part) for part in parts):  # -x > -1 is x < 1
+        parts = [part[1:].strip() if re.fullmatch(f"- ?{_SYMBOL.pattern}", part) else f"-({part})" for part in parts]
+        signs = signs.translate(str.maketrans("<>≤≥", "><≥≤"))
     if _SYMBOL.fullmatch(parts[-1]) and len(parts) == 2 and not _SYMBOL.fullmatch(parts[0]):
         parts, signs = parts[::-1], signs.translate(str.maketrans("<>≤≥", "><≥≤"))
     if set(signs) != {"="}:
@@ -334,6 +424,7 @@ def _as_number(text: str) -> _Value:
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:
         words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
+        words = words and not re.fullmatch("[a-z](?: ?- ?[a-z])+", number)  # x - y
         if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(_NAMES, "", number)):
             raise _Refused(False)
         values = []
@@ -357,6 +448,8 @@ def _value(text: str) -> _Value:
     """Read an answer as a model or a data set writes it."""
     if len(text) > 3000:
         return _Value("huge", src=text)
+    if any(map(_is_odd_digit, text)):
+        return _Value("digits", src=" ".join(text.split()))
     clean = _clean(text)
     if m := _CHOICE.fullmatch(clean):
         rest = (m[4] or "").strip()
@@ -403,10 +496,11 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return all(_same(x, y, todo) for x in left for y in right)
     if a.kind == g.kind == "eq" and a.data[0] == g.data[0]:
         return _same(a.data[1], g.data[1], todo)
+    if kinds == {"ne"}:
+        return _proportional(a.data, g.data)
     if kinds <= {"eq", "rel"}:
         p, q = (v.data if v.kind == "rel" else v.data[1].kind == "num" and _minus(v.data[2], v.data[1]) for v in (a, g))
-        ratios = [x / y for x, y in zip(p, q, strict=True)] if p and q and all(q) else [0]
-        return ratios[0] != 0 and all(abs(ratio - ratios[0]) < 1e-9 * abs(ratio) for ratio in ratios)
+        return bool(p and q) and _proportional(p, q)
     a, g = (v.data[1] if v.kind == "eq" and w.kind != "raw" else v for v, w in ((a, g), (g, a)))
     kinds = {a.kind, g.kind}
     if kinds == {"num"}:
@@ -420,6 +514,12 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         todo.append(([a.src], [g.src]))
         return True
     return False
+
+
+def _proportional(p: list, q: list) -> bool:
+    """Whether two equations, each as left − right at the sample points, are the same but for a factor."""
+    ratios = [x / y for x, y in zip(p, q, strict=True)] if all(q) else [0]
+    return ratios[0] != 0 and all(abs(ratio - ratios[0]) < 1e-9 * abs(ratio) for ratio in ratios)
 
 
 def _words(value: _Value) -> str:
@@ -462,48 +562,134 @@ def _cheap(src: str) -> bool:
             and not re.search(r"[^\w\s\\{}()\[\]+*/^=<>≤≥√π∞!.|,-]", src))
 
 
+class _Item:
+    """The time that is left to one item for its comparisons, and its wait for a worker that is starting."""
+
+    def __init__(self):
+        self.left = _ITEM_S
+
+    @contextlib.contextmanager
+    def spend(self):
+        """Take the time of what stands inside; the wait for other threads is not the item's."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.left -= time.monotonic() - start
+
+
+_ITEM: contextvars.ContextVar = contextvars.ContextVar("item", default=None)  # None: no limit but the comparison's
+
+
+@contextlib.contextmanager
+def one_item():
+    """Bound the time of all comparisons inside, by `_ITEM_S` seconds; inside another one, that one's limit holds."""
+    token = _ITEM.set(_ITEM.get() or _Item())
+    try:
+        yield
+    finally:
+        _ITEM.reset(token)
+
+
+class WorkerStarting(Exception):
+    """An item's time was over before the worker had started."""
+
+
 class MathWorker:
     """math-verify in a process that can be killed: one comparison at a time, from any thread, no signals."""
 
     def __init__(self):
         self.lock, self.process, self.pid = threading.Lock(), None, 0
-        self.absent = self.told = self.ready = False
+        self.absent, self.told, self.patience_s, self.ready = False, set(), 0.0, threading.Event()
 
     def start(self) -> None:
-        """Start the process; `ask` waits until it has imported sympy, and that time is no comparison's."""
-        self.ready = False
-        self.pid, self.process = os.getpid(), subprocess.Popen(
-            [sys.executable, "-P", os.path.abspath(__file__), "--math-worker"], bufsize=0, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        """Start the process beside the caller; `ready` is set when it has imported sympy, or cannot."""
+        self.absent = self.absent or not (os.name == "posix" and importlib.util.find_spec("math_verify"))
+        self.pid, self.ready = os.getpid(), threading.Event()
+        if self.absent:
+            self.ready.set()
+            return
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", os.path.abspath(__file__), "--math-worker"],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        threading.Thread(target=self.greet, args=(self.process, self.ready), daemon=True).start()
+
+    def greet(self, process, ready) -> None:
+        """Wait for the first line of a process."""
+        with contextlib.suppress(OSError, ValueError):
+            if process.stdout.readline() != b"ready\n" and self.process is process:
+                self.absent = True
+        ready.set()
+
+    def ensure(self) -> None:
+        """Start the process where none runs; another thread that does so or asks is not waited for."""
+        if (self.process is None and not self.absent) or self.pid != os.getpid():
+            if self.lock.acquire(blocking=False):
+                try:
+                    if self.process is None or self.pid != os.getpid():
+                        self.start()
+                finally:
+                    self.lock.release()
+
+    def wait(self, item: _Item | None) -> bool:
+        """Wait for the start, an item for as long as it may; whether the process can be asked."""
+        if item and not self.patience_s:
+            with item.spend():
+                started = self.ready.wait(max(0.0, item.left))
+        else:
+            started = self.ready.wait(self.patience_s if item else _START_S)
+        if item and not started:
+            raise WorkerStarting
+        self.absent = self.absent or not started
+        return not self.absent
+
+    def tell(self, message: str) -> None:
+        """Warn of something, once."""
+        if message not in self.told:
+            self.told.add(message)
+            warnings.warn(message, stacklevel=2)
 
     def ask(self, groups: list) -> bool | None:
-        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out."""
-        with self.lock:
-            self.absent = self.absent or not (os.name == "posix" and importlib.util.find_spec("math_verify"))
-            if not self.absent and (self.pid != os.getpid() or not self.process or self.process.poll() is not None):
-                self.start()
-            if not self.absent and not self.ready:
-                with selectors.DefaultSelector() as waiting:
-                    waiting.register(self.process.stdout, selectors.EVENT_READ)
-                    self.ready = bool(waiting.select(60)) and self.process.stdout.readline() == b"ready\n"
-                self.absent = not self.ready
-            if self.absent:
-                if not self.told:
-                    self.told = True
-                    warnings.warn("math-verify is missing: integrals, sums, … are compared as text", stacklevel=2)
-                return False
-            try:
-                with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
-                    self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                    waiting.register(self.process.stdout, selectors.EVENT_READ)
-                    if waiting.select(4 * _LIMIT_S):  # the worker keeps the limit; this is for one that is lost
-                        return json.loads(self.process.stdout.readline())
-            except BaseException:  # an interrupt: the answer still to come is not the next question's
-                self.stop()
-                raise
-            self.stop()
-            self.start()
+        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out.
+
+        Raises WorkerStarting where an item's time is over before the process has started.
+        """
+        item = _ITEM.get()
+        self.ensure()
+        if not self.wait(item):
+            self.tell("math-verify is missing: integrals, sums, … are compared as text")
             return False
+        if item and item.left < _LOST_S:
+            return False
+        with self.lock:
+            if self.process is None or self.process.poll() is not None:
+                self.stop()
+                self.start()
+        self.wait(item)
+        with self.lock, item.spend() if item else contextlib.nullcontext():
+            return self.exchange(groups)
+
+    def exchange(self, groups: list) -> bool | None:
+        """Ask the process, which is ready; one that keeps silent is replaced."""
+        if self.process is None or not self.ready.is_set():  # another thread has just lost it
+            return False
+        try:
+            with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
+                self.process.stdin.write(json.dumps(groups).encode() + b"\n")
+                waiting.register(self.process.stdout, selectors.EVENT_READ)
+                if waiting.select(_LOST_S):  # the worker keeps the limit; this is for one that is lost
+                    return json.loads(self.process.stdout.readline())
+        except BaseException:  # an interrupt: the answer still to come is not the next question's
+            self.stop()
+            raise
+        self.stop()
+        self.start()
+        return False
 
     def stop(self) -> None:
         """Kill the process and what it forked."""
@@ -511,10 +697,25 @@ class MathWorker:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, 9)
             self.process.wait()
+            for pipe in (self.process.stdin, self.process.stdout) if self.ready.is_set() else ():  # nobody reads it
+                pipe.close()
         self.process = None
 
 
 _WORKER = MathWorker()
+
+
+def start_worker(patience_s: float = 0.0) -> None:
+    """Start the worker beside the caller, if it does not run.
+
+    Args:
+        patience_s: seconds for which an item may wait for the start; without them one second, and then its score is
+            None. A batch of n items may wait n seconds and still spend no more than one on an item.
+    """
+    _WORKER.patience_s = max(_WORKER.patience_s, patience_s)
+    _WORKER.ensure()
+
+
 if hasattr(os, "register_at_fork"):  # a lock held by another thread at the fork would stay locked in the child
     os.register_at_fork(after_in_child=_WORKER.__init__)
 
@@ -696,11 +897,34 @@ def _worked_out(answer: str, task: str) -> bool:
     return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
 
 
+def _is_copied(answer: str, expected: str, prompt: str) -> bool:
+    """Whether an equation or inequality stands in the prompt, and is not the gold one: 2x = 6 for x = 3."""
+    plain, gold = (re.sub(r"\s", "", _clean(text)) for text in (answer, expected))
+    if plain == gold or not all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
+        return False
+    spaced = r"\s*".join(map(re.escape, plain))
+    return bool(re.search(rf"(?<![\w.)}}^*/+-]){spaced}(?![\w(^*/+-]|\.\d)", _clean(prompt)))
+
+
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
 
-    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says.
+    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; where
+    it is an equation or inequality, nor does another one that the prompt says. Takes a second at most, but for
+    `start_worker(patience_s)`: None, with a warning, also where the worker was needed and is still starting.
     """
+    _WORKER.ensure()
+    with one_item():
+        try:
+            return _score(text, gold, prompt)
+        except WorkerStarting:
+            what = "the worker of math-verify takes more than a second to start: what needs it until then scores None"
+            _WORKER.tell(f"{what}; try math_grader.start_worker(patience_s=60) before the first item")
+            return None
+
+
+def _score(text: str, gold: Any, prompt: str) -> float | None:
+    """math_score within an item's time."""
     expected = gold_answer(gold)
     if expected is None or _value(expected).kind == "bad":
         return None
@@ -710,6 +934,7 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
         formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected)) or _clean(answer) == _clean(expected)
         if not formula and _worked_out(expected, ""):
             equal = _worked_out(answer, prompt[-1000:])
+        equal = equal and not _is_copied(answer, expected, prompt[-1000:])
     return None if equal is None else float(bool(answer) and equal)
 
 
@@ -744,6 +969,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if (args.gold is None) == (args.data is None):
         parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
+    _WORKER.patience_s = _START_S  # here a wait is better than no score
     if args.data is None:
         print(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
         return 0

@@ -17,6 +17,9 @@ weights, as the trainers do. It is called in a process of its own, with a time l
 
     zero-std forecast of a prompt = sum over score values v of q_v^G;  p^G + (1 - p)^G for two values (p = pass rate)
 
+`--max_new_tokens N` says how long a completion of the run can be: probes are cut there, at 4 N characters or, where
+that is given, at --max_characters; without either they go up to 40,000 characters.
+
 A group whose scores are all equal has no advantage (Shao 2024, DeepSeekMath, section 4.1). q_v is the share seen in the
 samples, so few samples per prompt forecast too much.
 
@@ -66,6 +69,8 @@ TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
 PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed, each a warning
 SLOW_S = 1.0  # a completion above this is a warning
+TOKEN_CHARACTERS = 4  # characters that stand for a token
+LONGEST = 40_000  # characters of a probe where the run sets no limit
 
 
 class UserError(Exception):
@@ -256,6 +261,7 @@ def describe(name: str, function, weight: float) -> dict:
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return {
         **{"name": name, "weight": weight, "range": declared_range(function)},
+        "needs_group": bool(getattr(function, "needs_group", False)),
         "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
         "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
     }
@@ -479,7 +485,7 @@ class Grader:
                 graded.problems[name] = f"not called after {GIVE_UP} calls that hung or died"
             return
         texts = [graded.text for graded in piece]
-        ids = [list(range(1, 1 + math.ceil(len(text) / 4))) for text in texts]
+        ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
         reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
         tally["calls"] += 1
         self.first_s.setdefault(name, reply["seconds"])
@@ -728,8 +734,11 @@ def repeated_gold(row: dict) -> list[str]:
 
 @probe(0.25)
 def very_long(row: dict) -> list[str]:
-    """40,000 characters without an answer (two rows)."""
-    return ["a " * 20_000, "(" * 20_000 + ")" * 20_000, in_place(row, "9" * 40_000), "\\frac{" * 6_667]
+    """As much text without an answer as the run allows: its limit, else 40,000 characters (two rows)."""
+    size = row["limit"] or LONGEST
+    digits = max(1, size - len(in_place(row, ""))) if row["limit"] else size
+    brackets = "(" * (size // 2) + ")" * (size // 2)
+    return ["a " * (size // 2), brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
 
 
 @probe(0.25)
@@ -775,11 +784,12 @@ def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]
     return wrong if len(wrong) >= 2 else [*wrong, *near][:4]
 
 
-def prepare_probes(rows: list[dict], everything: list[dict], seed: int) -> None:
-    """Give each row its wrong answers and the gold of a row with another answer."""
+def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None = None) -> None:
+    """Give each row its wrong answers, the gold of a row with another answer, and the run's limit of characters."""
     rng = random.Random(seed)
     answers = [row["answer"] for row in everything if row["answer"]]
     for i, row in enumerate(rows):
+        row["limit"] = limit
         row["wrong"] = distractors(row["answer"], answers, rng) if row["answer"] else []
         others = rows[i + 1 :] + rows[:i]
         different = (other["gold"] for other in others if other["gold"] and not same_task(other, row))
@@ -808,9 +818,10 @@ ADVICE = {
     "not_deterministic": "seed what is random; temperature 0 and a cache for a judge",
     "signature": "add **kwargs",
     "latency": "bound the work per completion, or make it async",
+    "long_gold": "a larger --max_new_tokens, shorter references, or --max_characters if tokens are longer here",
     "groups": "easier or harder prompts, a larger --group_size, a finer reward; more samples for a surer forecast",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold"}  # findings that never fail
 
 
 class Preflight:
@@ -821,6 +832,7 @@ class Preflight:
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
         self.findings, self.counts = [], Counter()
         self.ranges = {function["name"]: bounds(function["range"]) for function in process.functions}
+        self.whole = {function["name"] for function in process.functions if function["needs_group"]}
         self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
         columns = {name for row in rows for name in row["columns"]}
         for function in process.functions:
@@ -838,6 +850,8 @@ class Preflight:
         self.counts[check] += 1
         severity = "fail" if failed and check not in WARNINGS else "warning"
         entry = {"severity": severity, "check": check, "message": message, "try": advice or ADVICE.get(check, "")}
+        if graded and len(graded.text) > LONGEST // 2 and not self.args.max_characters:
+            entry["try"] += "; or say --max_new_tokens N, if completions of the run are shorter"
         if graded:
             score = self.grader.total(graded)
             entry |= {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
@@ -862,7 +876,9 @@ class Preflight:
         """The highest score that the functions which apply to a completion can give."""
         if self.args.full_score is not None:
             return self.args.full_score
-        applying = [name for name in self.ranges if graded.parts.get(name) is not None or name in graded.problems]
+        # a score that compares the completions of a group is no part of what one alone can reach
+        alone = self.ranges.keys() - self.whole
+        applying = [name for name in alone if graded.parts.get(name) is not None or name in graded.problems]
         weighted = [[self.grader.weights[name] * (end or 0.0) for end in self.ranges[name]] for name in applying]
         return sum(map(max, weighted))
 
@@ -922,6 +938,7 @@ class Preflight:
             if best > 0 and not gold["full_marks"]:
                 advice += f"; --full_score {best:g} if more is not meant to be reached"
             self.find("gold", f"of {gold['rows']} gold completions {what}", advice=advice)
+        self.judge_length(results)
         for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
             others = {name: variants[graded.row["number"]].get(name) for name in order}
             tried = self.grader.grade([(graded.row, text) for text in others.values() if text])
@@ -933,16 +950,27 @@ class Preflight:
             what = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", what, advice="leave out rows whose reference cannot be used")
 
+    def judge_length(self, results: list[Graded]) -> None:
+        """A warning where the run cuts off what it should learn to say."""
+        limit = self.args.max_characters
+        longer = [graded for graded in results if limit and len(graded.text) > limit]
+        if longer:
+            share = f"{len(longer)} of {len(results)} gold completions"
+            what = f"{share} are longer than {limit:,} characters, the run's limit"
+            self.find("long_gold", what, longer[0])
+
     # ---- probes
 
     def probes(self, golds: list[Graded]) -> None:
         """Score the completions that must not pay, made from rows whose gold scored best."""
-        prepare_probes([graded.row for graded in golds], self.rows, self.args.seed)
+        limit = self.args.max_characters
+        prepare_probes([graded.row for graded in golds], self.rows, self.args.seed, limit)
         ranked = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
         tables = {}
         for name, (_, function) in PROBES.items():
             long = name == "very_long"
-            pairs = [(row, text) for row in ranked[: 2 if long else None] for text in dict.fromkeys(function(row))]
+            made = [(row, function(row)) for row in ranked[: 2 if long else None]]
+            pairs = [(row, text) for row, texts in made for text in dict.fromkeys(text[:limit] for text in texts)]
             tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
         gold = self.report["gold"]["mean"] or 0.0
         totals = [self.grader.total(graded) for results in tables.values() for graded in results]
@@ -952,7 +980,9 @@ class Preflight:
         self.report["probes"] = [self.probe_line(name, results, gold, floor) for name, results in tables.items()]
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
-            self.find("latency", f"a completion of 40,000 characters takes {slowest:.1f} s")
+            size = max(len(graded.text) for graded in tables["very_long"])
+            what = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
+            self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{what}")
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
         """One line of the table of probes, with its findings."""
@@ -996,7 +1026,8 @@ class Preflight:
         """Whether two gradings of the same completions agree; findings where not."""
         same = True
         for x, y in zip(a, b, strict=True):
-            for name in (x.parts.keys() & y.parts.keys()) - x.problems.keys() - y.problems.keys():
+            names = (x.parts.keys() & y.parts.keys()) - x.problems.keys() - y.problems.keys()
+            for name in names - (self.whole if check == "batch" else set()):  # of a group by definition
                 u, v = x.parts[name], y.parts[name]
                 if u != v and (u is None or v is None or abs(u - v) > 1e-6):
                     same = False
@@ -1288,6 +1319,9 @@ def make_parser() -> argparse.ArgumentParser:
     flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", metavar="FILE")
     flag("samples", "your model's completions: rows of prompt or index, and completion or completions", metavar="FILE")
     flag("group_size", "completions per prompt in the run", type=int, default=8, metavar="G")
+    tokens = "tokens a completion of the run may have; probes are cut there, at 4 characters a token"
+    flag("max_new_tokens", f"{tokens} (TRL: max_completion_length)", type=int, metavar="N")
+    flag("max_characters", "the same limit in characters, where 4 a token is wrong", type=int, metavar="N")
     flag("prompt_column", "column with the prompt", default="prompt", metavar="NAME")
     flag("completion_column", "column that --score scores", default="completion", metavar="NAME")
     flag("gold_column", "column with the reference completion (default: the usual names)", metavar="NAME")
@@ -1320,11 +1354,15 @@ def check_arguments(args) -> None:
     need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
     need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
     ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
+    ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
     for name, (low, high) in {**ranges, "full_share": (0, 1), "min_recall": (0, 1), "max_zero_std": (0, 1)}.items():
         value = getattr(args, name)
-        need(low <= value <= high, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
+        fits = value is None or low <= value <= high
+        need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
     args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
     args.allow = dict(args.allow or [])
+    if args.max_new_tokens and not args.max_characters:
+        args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -147,6 +147,17 @@ def slow_batch(prompts, completions, answer, **kwargs):
     return good(prompts, completions, answer)
 
 good_alias = good
+
+longest = 0
+
+def reads(prompts, completions, answer, **kwargs):
+    """Range: {0, 1}"""
+    global longest
+    longest = max([longest, *(len(text) for text in completions if "99999" in text)])  # not the gold formats
+    with open("longest.json", "w") as f:
+        f.write(json.dumps(longest))
+    found = [re.fullmatch(r"<answer>(-?[0-9]+)</answer>", text) for text in completions]
+    return [float(m is not None and int(m[1]) == int(a)) for m, a in zip(found, answer)]
 '''
 LINES = REWARDS.splitlines()
 REPORTS = {}  # of runs on the common rows
@@ -260,6 +271,37 @@ def test_completion_that_must_not_pay_is_found(folder, name, failing):
         row = next(row for i, row in enumerate(ROWS, 1) if i == shown["row"])
         assert shown["score"] > 0 and shown["try"] and row
         assert next(p for p in report["probes"] if p["name"] == check_name)["status"] == "FAIL"
+
+
+def test_probes_keep_within_the_run(folder):
+    """int() refuses the probe of 40,000 digits; a run of 20 tokens, 80 characters, cannot say so much."""
+    code, report = check(folder, "reads")
+    raised = finding(report, "raised")
+    assert code == 1 and failures(report) == {"raised"} and "--max_new_tokens" in raised["try"]
+    code, report = check(folder, "reads", "--max_new_tokens", "20")
+    assert code == 0, report["findings"]
+    assert json.loads((folder / "longest.json").read_text()) == 80
+    assert check(folder, "reads", "--max_characters", "300")[0] == 0
+    assert json.loads((folder / "longest.json").read_text()) == 300
+    code, report = check(folder, "reads", "--max_new_tokens", "1500")  # 6,000 digits are too many for int()
+    assert code == 1 and failures(report) == {"raised"}
+    code, report = check(folder, "reads", "--max_new_tokens", "2")  # gold is of 19 characters
+    said = finding(report, "long_gold")
+    assert said["severity"] == "warning" and "8 of 8" in said["message"] and "8 characters" in said["message"]
+    for flag in ("--max_new_tokens", "--max_characters"):
+        command = ("--reward", "rewards.py:reads", "--data", "rows.jsonl", flag, 0)
+        done = run_script("reward_preflight", *command, cwd=folder)
+        assert done.returncode == 2 and "expected 1 to" in done.stderr
+
+
+def test_reward_of_a_group_is_not_blamed_for_it(folder):
+    """kimi_length compares the completions of a prompt, so that one alone gets another score."""
+    library = ROOT / "examples" / "reward_functions_library.py"
+    flags = ("--reward", f"{library}:kimi_length*0.5", "--data", "rows.jsonl", "--json")
+    done = run_script("reward_preflight", "--reward", f"{library}:exact_match", *flags, cwd=folder)
+    report = json.loads(done.stdout)
+    assert "batch" not in failures(report) and "gold" not in failures(report), report["findings"]
+    assert report["gold"]["full_marks"] == 1
 
 
 def test_cut_gold_must_not_pay(folder):

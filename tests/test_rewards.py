@@ -185,6 +185,79 @@ BY_HAND = [
     ("language_consistency", "", {"language": "en"}, 0),
     ("language_consistency", "hi", {"language": "xx"}, None),
     ("language_consistency", "hi 好", {"prompt": "你好吗", "language": None}, 1 / 3),
+    # open-r1's pattern, with a line behind it, cut off, and with text behind the end
+    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer>", {}, 1),
+    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer>\nmore", {}, 1),
+    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer> more", {}, 0),
+    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer> more\n</answer>", {}, 1),
+    ("open_r1_format", " <think>\na\n</think>\n<answer>\nb\n</answer>", {}, 0),
+    ("open_r1_format", "<think>\na\n</think><answer>\nb\n</answer>", {}, 0),
+    ("open_r1_format", "<think>\n</think>\n<answer>\n</answer>", {}, 0),  # each pair of marks has two line ends
+    # one, two and four marks of three; a number only at the start of the text, as there is no MULTILINE
+    ("reasoning_steps", "1. add\n2. halve", {}, 1 / 3),
+    ("reasoning_steps", "Step 1: add.\nStep 22: halve.", {}, 2 / 3),
+    ("reasoning_steps", "First, a. Second, b. Next, c. Finally, d.", {}, 1),
+    ("reasoning_steps", "First a, step 1: b", {}, 0),
+    ("reasoning_steps", "\n- a\n* b", {"options": {"target": 4}}, 0.5),
+    ("token_repetition", "", {"completion_ids": [1, 2, 1, 2, 1], "options": {"ngram_size": 2}}, -0.5),
+    ("token_repetition", "a a a a", {"completion_ids": [1, 2, 3]}, 0),
+    ("token_repetition", "", {"completion_ids": []}, 0),
+    ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 512}, 0.75),
+    ("token_cosine_scaled", r"\boxed{3}", {"answer": "2", "completion_ids": [0] * 512}, -0.75),
+    ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": []}, 1),
+    ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 1024}, -1),
+    # (1 + cos(π / 3)) / 2 = 3 / 4 of the way from 0.5 to 1
+    (
+        "token_cosine_scaled",
+        r"\boxed{2}",
+        {"answer": "2", "completion_ids": [0] * 2, "options": {"max_length": 6}},
+        0.875,
+    ),
+    (
+        "token_cosine_scaled",
+        r"\boxed{2}",
+        {"answer": "2", "completion_ids": [0] * 6, "options": {"max_length": 6, "exceeded": 0.25}},
+        0.25,
+    ),
+    ("token_cosine_scaled", r"\boxed{2}", {"answer": None, "completion_ids": [0] * 9999}, None),
+    ("length_range", "a " * 49, {}, 0.98),
+    ("length_range", "a " * 500, {}, 1),
+    ("length_range", "a " * 600, {}, 0.8),
+    ("length_range", "a " * 1001, {}, 0),
+    ("length_range", "", {}, 0),
+    ("length_range", "abc", {"options": {"minimum": 3, "maximum": 3, "unit": "characters", "soft": False}}, 1),
+    ("length_range", "abcd", {"options": {"minimum": 3, "maximum": 3, "unit": "characters", "soft": False}}, 0),
+    ("length_range", "", {"completion_ids": [1] * 5, "options": {"minimum": 2, "maximum": 4, "unit": "tokens"}}, 0.75),
+    ("squad_exact_match", "<answer>the  Eiffel-Tower!</answer>", {"answer": "EiffelTower"}, 1),
+    ("squad_exact_match", "an apple a day", {"answer": "apple day"}, 1),
+    ("squad_exact_match", "Anapple", {"answer": "apple"}, 0),
+    ("squad_exact_match", "42", {"answer": 42}, 1),
+    ("squad_exact_match", "b", {"answer": ["a b", "c"]}, 1),
+    ("squad_exact_match", "b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
+    ("squad_exact_match", "", {"answer": None, "answers": {"text": [], "answer_start": []}}, 1),
+    ("squad_exact_match", "no", {"answer": None, "answers": {"text": [], "answer_start": []}}, 0),
+    ("squad_exact_match", "<think>b</think>c", {"answer": "b"}, 0),
+    ("squad_exact_match", "b", {"answer": None, "answers": None}, None),
+    ("squad_exact_match", "b", {"answer": {}}, None),
+    # cat sat in common: 2·2 / (3 + 2); with a word twice in the gold, once in the answer: 2·1 / (1 + 2)
+    ("squad_f1", "the cat sat down", {"answer": "Cat sat."}, 0.8),
+    ("squad_f1", "no", {"answer": "no no"}, 2 / 3),
+    ("squad_f1", "cat", {"answer": ["dog", "a cat"]}, 1),
+    ("squad_f1", "cat", {"answer": "dog"}, 0),
+    ("squad_f1", "", {"answer": "dog"}, 0),
+    ("squad_f1", "", {"answers": {"text": []}}, 1),
+    ("squad_f1", "cat", {"answers": {"text": []}}, 0),
+    ("squad_f1", "b", {"answer": None, "answers": None}, None),
+    # digits of other scripts are no numbers
+    ("numeric_correctness", "٤٢", {"answer": "42"}, 0),
+    ("numeric_correctness", "②", {"answer": "2"}, 0),
+    ("numeric_correctness", "４２", {"answer": "42"}, 0),
+    ("numeric_correctness", "42４", {"answer": "42"}, 0),
+    ("numeric_correctness", "42", {"answer": "٤٢"}, None),
+    ("gsm8k", "#### ٤٢", {"answer": "#### 42"}, 0),
+    ("gsm8k", "#### 42", {"answer": "#### ٤٢"}, None),
+    ("math_equivalence", r"\boxed{②}", {"answer": "2"}, 0),
+    ("code_block_format", "```python\nx = 1\n```", {"options": {"language": "Python"}}, 1),
     ("math_problem", RX.format("x", "2"), {"answer": "2"}, 1),
     ("math_problem", "<answer>2</answer>", {"answer": "2"}, 0.9),
     ("math_problem", RX.format("x", "3"), {"answer": "2"}, 0),
@@ -198,6 +271,72 @@ BY_HAND = [
 def test_score_by_hand(name, text, arguments, expected):
     value = score(name, text, **arguments)
     assert value is None if expected is None else value == pytest.approx(expected, abs=1e-12)
+
+
+def test_kimi_length_by_hand():
+    """Kimi k1.5, section 2.3.3: λ = 0.5 − (len − min) / (max − min); wrong: min(0, λ); 0 where all have one length."""
+    right, wrong = r"\boxed{2}", r"\boxed{3}"
+    texts = [right, right, wrong, wrong, right, right, right]
+    prompts = ["a", "a", "a", "a", "b", "b", "c"]
+    ids = [[0] * n for n in (10, 20, 10, 30, 5, 5, 7)]
+    by_tokens = lib.kimi_length.configure(unit="tokens")
+    scores = by_tokens(prompts, texts, answer=["2"] * 7, completion_ids=ids)
+    assert scores == [0.5, 0.0, 0.0, -0.5, 0.0, 0.0, 0.0]
+    assert by_tokens(prompts[::-1], texts[::-1], answer=["2"] * 7, completion_ids=ids[::-1]) == scores[::-1]
+    chat = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    assert by_tokens(chat, texts, answer=["2"] * 7, completion_ids=ids) == scores
+    assert by_tokens(None, texts[:2], answer=["2", None], completion_ids=ids[:2]) == [0.5, None]
+    assert lib.kimi_length(["q"] * 2, [right, " " + right], answer=["2"] * 2) == [0.0, 0.0]  # stripped: one length
+    assert lib.kimi_length.needs_group and by_tokens.needs_group and not lib.exact_match.needs_group
+    assert lib.combine([lib.exact_match, by_tokens]).needs_group and pickle.loads(pickle.dumps(by_tokens)).needs_group
+
+
+OPEN_R1 = re.compile(r"^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$", re.DOTALL | re.MULTILINE)
+R1_PIECES = ["<think>\n", "\n</think>\n", "\n</think>\n<answer>\n", "<answer>\n", "\n</answer>", "\n", "a", " "]
+
+
+@given(st.lists(st.sampled_from(R1_PIECES), max_size=9).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_open_r1_format_equals_its_pattern(text):
+    assert score("open_r1_format", text) == float(OPEN_R1.match(text) is not None)
+    assert score("open_r1_format", "<think>\n" + text) == float(OPEN_R1.match("<think>\n" + text) is not None)
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4), st.floats(-5, 0))
+@settings(max_examples=60, deadline=None)
+def test_token_repetition_equals_trl(ids, size, most):
+    from trl.rewards import get_repetition_penalty_reward
+
+    (theirs,) = get_repetition_penalty_reward(ngram_size=size, max_penalty=most)(completion_ids=[ids])
+    options = {"ngram_size": size, "max_penalty": most}
+    assert score("token_repetition", "", options, completion_ids=ids) == pytest.approx(theirs, abs=1e-12)
+
+
+SQUAD_WORDS = st.lists(st.sampled_from(["a", "An", "the", "cat", "Cat,", "dog", "the-cat", "!", "d.o.g"]), max_size=6)
+
+
+@given(SQUAD_WORDS, st.lists(SQUAD_WORDS, min_size=1, max_size=3))
+@settings(max_examples=150, deadline=None)
+def test_squad_by_the_definition(found, golds):
+    """Its three steps on words written out by hand; precision and recall by taking common words off one by one."""
+    plain = {"a": [], "An": [], "the": [], "cat": ["cat"], "Cat,": ["cat"], "dog": ["dog"], "d.o.g": ["dog"]}
+    plain |= {"the-cat": ["thecat"], "!": []}
+
+    def f1(a, b):
+        left = list(b)
+        common = [left.remove(word) for word in a if word in left]
+        if not a or not b:
+            return float(a == b)
+        precision, recall = len(common) / len(a), len(common) / len(b)
+        return 0.0 if not common else 2 * precision * recall / (precision + recall)
+
+    words = [word for piece in found for word in plain[piece]]
+    wanted = [[word for piece in gold for word in plain[piece]] for gold in golds]
+    wanted = [gold for gold in wanted if gold] or [[]]  # as evaluate-v2.0.py: golds without words count if all are so
+    row = {"answers": {"text": [" ".join(gold) for gold in golds]}}
+    assert score("squad_exact_match", " ".join(found), **row) == float(words in wanted)
+    best = max(f1(words, gold) for gold in wanted)
+    assert score("squad_f1", " ".join(found), **row) == pytest.approx(best, abs=1e-12)
 
 
 def test_doctests_of_the_whole_file_pass():
@@ -276,17 +415,21 @@ LISTED = """exact_match fuzzy_match numeric_correctness math_equivalence multipl
     strict_xml_format soft_xml_format incremental_format think_format tag_count json_format json_schema
     code_block_format no_syntax_error ideal_length min_length max_length_penalty soft_overlong_punishment
     cosine_scaled reasoning_quality citation repetition_penalty no_repetition language_consistency math_problem
-    code_generation""".split()
+    code_generation token_repetition token_cosine_scaled length_range kimi_length squad_exact_match squad_f1
+    reasoning_steps open_r1_format""".split()
 EXECUTING = {"code_execution", "code_generation"}  # text is a program: a few cases below, more in the sandbox's tests
 RANGES = {
     **dict.fromkeys(FUNCTIONS, (0, 1)),
-    **dict.fromkeys(["max_length_penalty", "soft_overlong_punishment", "repetition_penalty"], (-1, 0)),
+    **dict.fromkeys(["max_length_penalty", "soft_overlong_punishment"], (-1, 0)),
+    **dict.fromkeys(["repetition_penalty", "token_repetition"], (-1, 0)),
     "cosine_scaled": (-1, 1),
+    "token_cosine_scaled": (-1, 1),
+    "kimi_length": (-0.5, 0.5),
 }
 BINARY = {
     *("exact_match", "numeric_correctness", "math_equivalence", "multiple_choice", "gsm8k", "strict_xml_format"),
     *("soft_xml_format", "think_format", "json_format", "json_schema", "code_block_format", "no_syntax_error"),
-    *("correctness_reward", "format_reward"),
+    *("correctness_reward", "format_reward", "squad_exact_match", "open_r1_format"),
 }
 COLUMNS = {"answer": "42", "schema": SCHEMA, "language": "en", "completion_ids": [1, 2, 3]}
 
@@ -354,7 +497,7 @@ def test_arbitrary_text(name, texts, data):
     assert call(function, texts, chat=True) == scores
     order = data.draw(st.permutations(range(len(texts))))
     assert call(function, [texts[i] for i in order]) == [scores[i] for i in order]
-    assert [call(function, [text])[0] for text in texts] == scores
+    assert function.needs_group or [call(function, [text])[0] for text in texts] == scores
 
 
 GOLDS = st.one_of(st.none(), TEXT, st.integers(), st.floats(), st.booleans(), st.lists(TEXT, max_size=2), st.just({}))
@@ -387,7 +530,7 @@ LONG = {
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(FUNCTIONS) - EXECUTING - {"math_equivalence", "gsm8k", "math_problem", "cosine_scaled"})
+    "name", sorted(name for name in set(FUNCTIONS) - EXECUTING if not FUNCTIONS[name].grades)
 )
 def test_long_hostile_text_is_fast(name):
     slow = {}
@@ -410,8 +553,131 @@ def test_none_and_empty_batch(name):
     columns = COLUMNS | {"tests": ["assert f() == 1"]}
     assert call(function, [None], columns=columns) == call(function, [""], columns=columns)
     (value,) = call(function, [None], columns=columns)
-    if name not in ("max_length_penalty", "soft_overlong_punishment", "repetition_penalty"):
+    shaping = {"max_length_penalty", "soft_overlong_punishment", "repetition_penalty", "token_repetition"}
+    if name not in {*shaping, "token_cosine_scaled", "kimi_length"}:
         assert value == RANGES[name][0]  # an empty text earns the least
+
+
+# ------------------------------------------------------------------------------------------------ options
+
+ABOVE_0 = st.one_of(st.integers(1, 500), st.floats(1e-6, 1e4))
+PAIR = st.tuples(st.floats(-2, 2), st.floats(-2, 2)).map(sorted).map(tuple)
+NOT_NUMBERS = ["3", None, True, math.nan, math.inf, [1]]
+NOT_ABOVE_0 = [0, -1, -0.5, *NOT_NUMBERS]
+NOT_COUNTS = [0, -1, 1.5, *NOT_NUMBERS]
+OPTIONS = {  # option: (values that are accepted, values that are not)
+    **dict.fromkeys(["ideal", "minimum", "maximum", "max_length"], (ABOVE_0, NOT_ABOVE_0)),
+    **dict.fromkeys(["max_characters", "ngram_size", "target"], (st.integers(1, 50), NOT_COUNTS)),
+    **dict.fromkeys(["ignore_case", "prefilled", "soft"], (st.booleans(), [1, "yes", None])),
+    **dict.fromkeys(["correct", "wrong"], (PAIR, [(1, 0), (0,), 1, "ab", (0, math.nan), None])),
+    "unit": (st.sampled_from(["words", "characters", "tokens"]), ["word", "", None, 1]),
+    "fuzzy_match.unit": (st.sampled_from(["word", "character"]), ["words", "", None]),
+    "rel_tol": (st.floats(0, 1, exclude_max=True), [-0.1, 1, *NOT_NUMBERS]),
+    "abs_tol": (st.floats(0, 1e9), [-0.1, *NOT_NUMBERS]),
+    "mode": (st.sampled_from(["all", "fraction"]), ["some", None, True]),
+    "settings": (
+        st.sampled_from([None, {}, {"timeout_s": 2, "strict": True}]),
+        [{"timeout": 2}, {"timeout_s": -1}, {"memory_mb": 0}, [1], "fast"],
+    ),
+    "tags": (st.sampled_from([("a",), ["think", "answer"]]), ["think", [], ["a", "a"], ["<a>"], [""], [1], None]),
+    "language": (st.sampled_from(["python", "sql", "C++", ""]), ["a b", None, 1, "`"]),
+    "cache": (st.one_of(st.just(0), ABOVE_0), [-1, *NOT_NUMBERS]),
+    "exceeded": (st.floats(-3, 3), NOT_NUMBERS),
+    "max_penalty": (st.floats(-10, 0), [0.1, 1.0, *NOT_NUMBERS]),
+    "threshold": (st.floats(1e-6, 1), [0, -0.5, 1.1, *NOT_NUMBERS]),
+}
+
+
+def option_rule(name, option):
+    """What the table above says of an option of a function."""
+    return OPTIONS.get(f"{name}.{option}") or OPTIONS[option]
+
+
+@pytest.mark.parametrize("name", sorted(n for n, f in FUNCTIONS.items() if f.options))
+def test_option_values_that_make_no_sense_are_refused(name):
+    function = FUNCTIONS[name]
+    for option in function.options:
+        for value in option_rule(name, option)[1]:
+            if option == "settings" and value is None:
+                continue
+            with pytest.raises(ValueError, match=rf"^{name}: got {option}=.*; expected .+"):
+                function.configure(**{option: value})
+            if not isinstance(value, list):  # in a call a list is a column
+                with pytest.raises(ValueError, match=rf"^{name}: got {option}="):
+                    function([""], [""], **{option: value})
+
+
+def documented_range(function, options):
+    """The range in a docstring, its names replaced by the options' values."""
+    doc = function.__doc__.partition(">>>")[0]
+    found = re.search(r"(?:[:;] |^ *)([\[{])([^\]}\n]*,[^\]}\n]*)[\]}]", doc, re.MULTILINE)
+    assert found, function.__name__
+    ends = [end.strip().replace("−", "-") for end in (found[2].split(",")[0], found[2].split(",")[-1])]
+    return [float(options[end] if end in options else end) for end in ends]
+
+
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
+@given(texts=st.lists(TEXT, min_size=1, max_size=3), ids=st.lists(st.integers(0, 3), max_size=9), data=st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_documented_range_holds_for_all_options(name, texts, ids, data):
+    function = FUNCTIONS[name]
+    defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
+    names = data.draw(st.lists(st.sampled_from(function.options), unique=True)) if function.options else []
+    options = {option: data.draw(option_rule(name, option)[0], label=option) for option in names}
+    every = {**defaults, **options}
+    try:
+        variant = function.configure(**options)
+    except ValueError as error:  # two options that do not fit each other, and nothing else
+        assert " with " in str(error)
+        pairs = [("cache", "max_length"), ("minimum", "maximum")]
+        crossed = any(low in every and high in every and every[low] > every[high] for low, high in pairs)
+        if "wrong" in every:
+            crossed |= every["wrong"][1] > every["correct"][0]
+        if "exceeded" in every:
+            crossed |= every["exceeded"] > every["correct"][0]
+        assert crossed
+        return
+    columns = COLUMNS | {"completion_ids": ids} | ({"answer": "B"} if name == "multiple_choice" else {})
+    scores = call(variant, texts, columns=columns)
+    low, high = documented_range(function, every)
+    if "correct" in every:  # the docstring gives that of the defaults, and says how options change it
+        low = min(every["wrong"][0], every.get("exceeded", math.inf))
+        high = every["correct"][1]
+    for value in scores:
+        assert type(value) is float and math.isfinite(value)
+        assert low - 1e-12 <= value <= high + 1e-12
+
+
+def test_every_documented_range_is_the_one_that_is_tested():
+    for name, function in FUNCTIONS.items():
+        defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
+        assert tuple(documented_range(function, defaults)) == RANGES[name], name
+
+
+def test_values_that_make_no_sense_elsewhere():
+    for judge, wrong in (
+        (lib.llm_judge, {"concurrency": 0}),
+        (lib.llm_judge, {"timeout_s": 0}),
+        (lib.llm_judge, {"retries": -1}),
+        (lib.llm_judge, {"backoff_s": -1.0}),
+        (lib.llm_judge, {"rubric": " "}),
+        (lib.llm_judge, {"base_url": "localhost:8000"}),
+        (lib.reward_model, {"batch_size": 0}),
+        (lib.reward_model, {"max_length": 0}),
+    ):
+        with pytest.raises(ValueError, match=rf"{judge.name}: got {next(iter(wrong))}=.*; expected"):
+            judge.configure(**wrong)
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        lib.combine([lib.exact_match], [math.nan])
+    for start, end, decay in (([1], [1, 2], 0.9), ([1], [math.inf], 0.9), ([1], [1], 1.0), ([1], [1], -0.1)):
+        with pytest.raises(ValueError, match="adaptive_reward: got "):
+            lib.AdaptiveReward([lib.exact_match], start, end, decay)
+    with pytest.raises(ValueError, match="language_consistency: got language='xx'; expected a language code"):
+        lib.language_consistency.configure(language="xx")
+    with pytest.raises(ValueError, match=r"json_schema: got schema='\{'; expected a JSON Schema"):
+        lib.json_schema.configure(schema="{")
+    with pytest.raises(ValueError, match=r"got cache=4096 with max_length=100; .*try setting cache too"):
+        lib.soft_overlong_punishment.configure(max_length=100)  # it would punish every length
 
 
 WORDS = st.integers(0, 300)
@@ -532,7 +798,7 @@ def test_signature_shows_the_columns(name):
     parameters = list(inspect.signature(FUNCTIONS[name]).parameters.values())
     assert [p.name for p in parameters[:2]] == ["prompts", "completions"]
     assert parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
-    assert {p.name for p in parameters[2:-1]} <= {*COLUMNS, "reference", *lib._TESTS, "entry_point", "setup"}
+    assert {p.name for p in parameters[2:-1]} <= {*COLUMNS, "reference", "answers", *lib._TESTS, "entry_point", "setup"}
     assert inspect.isfunction(FUNCTIONS[name])
 
 
@@ -966,7 +1232,3 @@ def test_trl_trains_with_preset(preset, tmp_path):
     logged = {key for entry in trainer.state.log_history for key in entry}
     assert trainer.state.global_step == 2
     assert {f"rewards/{function.__name__}/mean" for function in functions} <= logged
-
-
-def test_the_library_is_one_file_that_is_still_read():
-    assert len(LIBRARY.read_text(encoding="utf-8").splitlines()) < 800
