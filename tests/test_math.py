@@ -204,8 +204,10 @@ def test_batch_equals_single_rows():
 
 
 def seconds(text, gold) -> float:
-    """Processor time of one verdict in this thread, the best of three, as the machine is shared; the worker's own time is
-    bounded by a timer and by the item's limit, which have tests of their own."""
+    """Processor time of one verdict in this thread, the best of three, as the machine is shared.
+
+    The worker's own time is bounded by a timer and by the item's limit, which have tests of their own.
+    """
     best = float("inf")
     for _ in range(3):
         start = time.thread_time()
