@@ -204,12 +204,15 @@ def test_batch_equals_single_rows():
 
 
 def seconds(text, gold) -> float:
-    """Time of one verdict: the best of three where the first is over the limit, as the machine is shared."""
+    """Processor time of one verdict in this thread, the best of three, as the machine is shared.
+
+    The worker's own time is bounded by a timer and by the item's limit, which have tests of their own.
+    """
     best = float("inf")
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.thread_time()
         grade(text, gold)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
         if best < LIMIT:
             break
     return best
