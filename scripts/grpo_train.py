@@ -1493,6 +1493,13 @@ def nf4_config(compute):
     )
 
 
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
@@ -1523,6 +1530,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    keep_differentiable(trainer.model)
     trainer.remove_callback(PrinterCallback)
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too

@@ -1060,6 +1060,13 @@ def nf4_config(compute):
     )
 
 
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
 def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
@@ -1073,6 +1080,7 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
     disable_dropout(model)
+    keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
         kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
         for p in model.parameters():  # packed 4-bit weights are integers, and stay
@@ -1082,8 +1090,14 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
     return model.requires_grad_(not frozen and not config.lora_rank).eval()
 
 
+def without_adapters(model) -> list[str]:
+    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
+    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
+    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
+
+
 def add_lora(model, config: Config, folder: Path | None = None):
-    """Wrap a frozen network in LoRA adapters on all linear layers, new or from `folder`."""
+    """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
     from peft import LoraConfig, PeftModel, get_peft_model
 
     if folder:
@@ -1092,6 +1106,7 @@ def add_lora(model, config: Config, folder: Path | None = None):
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
         target_modules="all-linear",
+        exclude_modules=without_adapters(model) or None,
         fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
     )
     return get_peft_model(model, lora).eval()
@@ -1263,7 +1278,9 @@ def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[d
     for spec in specs.values():
         if is_server(spec):
             check_server_objective(config)
-            ServerTeacher(spec, config).check_vocabulary(tokenizer, rows)
+            server = ServerTeacher(spec, config)
+            server.check_length(max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens)
+            server.check_vocabulary(tokenizer, rows)
         elif Path(spec).resolve() != Path(config.model).resolve():
             check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
 
@@ -1351,10 +1368,12 @@ class ServerTeacher:
     def __init__(self, url: str, config: Config):
         self.url, _, self.name = url.partition("#")
         self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        served = self.call("/models", None).get("data") or []
         if not self.name:
-            served = self.call("/models", None).get("data")
             self.name = served[0]["id"] if served else ""
             need(self.name, f"got teacher {url!r}, which serves no model; expected one; try {url}#MODEL")
+        lengths = [entry.get("max_model_len") for entry in served if entry.get("id") == self.name]
+        self.max_length = next(filter(None, lengths), None)  # vLLM says it; None: unknown
 
     def call(self, path: str, body: dict | None, attempts: int = 4) -> dict:
         """GET or POST JSON; refused connections and errors of the server are tried again."""
@@ -1374,9 +1393,13 @@ class ServerTeacher:
             if final or attempt == attempts - 1:
                 break
             time.sleep(0.2 * 4**attempt)
+        sent = "nothing"
+        if body:
+            sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
         raise UserError(
-            f"got from {self.url + path}: {what}; expected an OpenAI-compatible server such as "
-            "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k"
+            f"got from {self.url + path}, sent {sent}: {what}; expected an OpenAI-compatible server such as "
+            "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
+            "and completion"
         )
 
     def ask(self, ids: list[int]) -> list[dict]:
@@ -1402,7 +1425,7 @@ class ServerTeacher:
         size = len(tokenizer)
         ids = rows[0]["prompt_ids"][:64] + list(range(0, size, max(1, size // 192)))
         wrong = []
-        for token, entry in zip(ids[1:], self.ask(ids), strict=True):
+        for token, entry in self.entries_of(ids):
             theirs, ours = entry[str(token)].get("decoded_token"), tokenizer.decode([token])
             if theirs and "\ufffd" not in theirs + ours and theirs.strip() != ours.strip():
                 wrong.append(f"{token} {ours!r} / {theirs!r}")
@@ -1410,6 +1433,22 @@ class ServerTeacher:
             not wrong,
             f"got teacher {self.url}, whose vocabulary differs from the student's in {len(wrong)} of {len(ids)} tokens "
             f"tried (id, student's / teacher's): {'; '.join(wrong[:8])}; expected one vocabulary",
+        )
+
+    def entries_of(self, ids: list[int]):
+        """(token, its entry) of all but the first, asked for in pieces of up to 64 that fit the server's length."""
+        size = max(2, min(64, (self.max_length or 64) - 1))  # the server counts the token that it makes
+        for start in range(0, len(ids) - 1, size - 1):
+            piece = ids[start : start + size]
+            yield from zip(piece[1:], self.ask(piece), strict=True)
+
+    def check_length(self, longest: int) -> None:
+        """Raise UserError if a text of this many tokens does not fit the server."""
+        need(
+            not self.max_length or longest < self.max_length,
+            f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "
+            f"{self.max_length}; expected one above; try --max-model-len {longest + 1} there, or a lower "
+            "--max_new_tokens or --max_prompt_tokens",
         )
 
     def score(self, samples: list[dict]) -> list[dict]:

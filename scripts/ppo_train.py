@@ -1317,6 +1317,13 @@ def nf4_config(compute):
     )
 
 
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
 def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
@@ -1330,6 +1337,7 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
     disable_dropout(model)
+    keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
         kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
         for p in model.parameters():  # packed 4-bit weights are integers, and stay
@@ -1339,8 +1347,14 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
     return model.requires_grad_(not frozen and not config.lora_rank).eval()
 
 
+def without_adapters(model) -> list[str]:
+    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
+    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
+    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
+
+
 def add_lora(model, config: Config, folder: Path | None = None):
-    """Wrap a frozen network in LoRA adapters on all linear layers, new or from `folder`."""
+    """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
     from peft import LoraConfig, PeftModel, get_peft_model
 
     if folder:
@@ -1349,6 +1363,7 @@ def add_lora(model, config: Config, folder: Path | None = None):
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
         target_modules="all-linear",
+        exclude_modules=without_adapters(model) or None,
         fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
     )
     return get_peft_model(model, lora).eval()
