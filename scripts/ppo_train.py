@@ -1437,12 +1437,19 @@ def check_logits(models: Models) -> None:
     import torch
 
     ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
-    with torch.no_grad():
-        expected = models.policy(input_ids=ids).logits.float()
-        got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
     need(
         torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {type(unwrapped(models.policy)).__name__}, whose logits are not output layer x hidden state; expected a "
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
     )
 
