@@ -1531,6 +1531,8 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     keep_differentiable(trainer.model)
+    for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
+        p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data
     trainer.remove_callback(PrinterCallback)
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
