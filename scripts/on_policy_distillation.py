@@ -1444,7 +1444,7 @@ class ServerTeacher:
 
     def entries_of(self, ids: list[int]):
         """(token, its entry) of all but the first, asked for in pieces of up to 64 that fit the server's length."""
-        size = max(2, min(64, (self.max_length or 64) - 1))  # the server counts the token that it makes
+        size = max(2, min(64, (self.max_length or 65) - 1))  # the server counts the token that it makes
         for start in range(0, len(ids) - 1, size - 1):
             piece = ids[start : start + size]
             yield from zip(piece[1:], self.ask(piece), strict=True)
