@@ -40,6 +40,7 @@ import copy
 import csv
 import dataclasses
 import difflib
+import functools
 import hashlib
 import html
 import importlib.util
@@ -1431,8 +1432,68 @@ def inverse_cdf(log_probs, uniform):
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).mean())
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        try:
+            if gap(Decoding(pads, leaving)) < limit:
+                return Decoding(pads, leaving)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # what caches raise that lack an operation
+    return None
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
 class LocalModel:
-    """A Hugging Face model: batches by token budget, KV cache, finished rows leave, a shared prefix runs once."""
+    """A Hugging Face model: batches by token budget, a cache that finished rows leave, a shared prefix runs once."""
 
     can_logprobs = True
 
@@ -1469,6 +1530,12 @@ class LocalModel:
         if self.dtype == torch.float32:
             torch.set_float32_matmul_precision("highest")
 
+    def precision(self) -> str:
+        """fp32, bf16 or fp16; `auto` is bf16 on CUDA, else fp32, with either engine."""
+        if self.config.precision != "auto":
+            return self.config.precision
+        return "bf16" if self.device.type == "cuda" else "fp32"
+
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
         import torch
@@ -1479,10 +1546,7 @@ class LocalModel:
         logging.disable_progress_bar()
         found = Path(source).is_dir() or is_hub_id(source)
         need(found, f"got model {source!r}, which is not a folder; {LOADABLE}")
-        name = self.config.precision
-        if name == "auto":
-            name = "bf16" if self.device.type == "cuda" else "fp32"
-        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision()]
         adapter = Path(source) / "adapter_config.json"
         base = source
         try:
@@ -1509,8 +1573,32 @@ class LocalModel:
         extra = {"logits_to_keep": keep} if "logits_to_keep" in self.takes else {}
         if "position_ids" in self.takes:
             extra["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        out = self.model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=use_cache, **extra)
-        return out.logits[:, -keep:], getattr(out, "past_key_values", None)
+        name = "cache_params" if "cache_params" in self.takes else "past_key_values"
+        if name == "cache_params":  # Mamba multiplies the new tokens by the mask, and looks back at none
+            mask = mask[:, -ids.shape[1] :]
+        out = self.model(input_ids=ids, attention_mask=mask, **{name: cache}, use_cache=use_cache, **extra)
+        return out.logits[:, -keep:], getattr(out, name, None)
+
+    @functools.cached_property
+    def decoding(self) -> Decoding:
+        """What the cache can do; UserError where one token at a time gives other logits than a whole text."""
+
+        def read(ids, mask):
+            return self.forward(ids, mask, keep=ids.shape[1], use_cache=False)[0]
+
+        def step(ids, mask, cache):
+            return self.forward(ids, mask, cache, keep=ids.shape[1])
+
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, self.vocabulary, self.pad_id, self.device),
+            0.01 if self.dtype.itemsize > 2 else 0.2,  # rounding gives less; faults of caches give 0.3 and more
+        )
+        need(
+            found,
+            f"got {type(self.model).__name__}, whose logits of a whole text and of one token at a time with a cache "
+            "differ; expected the same ones; try --engine vllm, or another architecture",
+        )
+        return found
 
     def in_batches(self, sizes: list[int], run) -> None:
         """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
@@ -1580,8 +1668,7 @@ class LocalModel:
         """Complete each request and call done(index, output) as its batch ends."""
         import torch
 
-        for is_cut in (False, True):  # prompts that lost their beginning share none with the others
-            group = [i for i, r in enumerate(requests) if r.cut == is_cut]
+        for group in self.groups(requests):
             sizes = [len(requests[i].ids) + requests[i].limit for i in group]
             with torch.inference_mode():
                 prefix = self.shared_prefix([requests[i].ids for i in group])
@@ -1592,6 +1679,14 @@ class LocalModel:
                         done(group[row], output)
 
                 self.in_batches(sizes, run)
+
+    def groups(self, requests: list[Request]) -> list[list[int]]:
+        """Indices of requests that may share a batch and a prefix; of one length where the cache bears no pads."""
+        groups: dict[tuple, list[int]] = {}
+        pads = self.decoding.pads
+        for i, r in enumerate(requests):  # prompts that lost their beginning share none with the others
+            groups.setdefault((r.cut, 0 if pads else len(r.ids)), []).append(i)
+        return [groups[key] for key in sorted(groups)]
 
     def noise(self, requests: list[Request], width: int):
         """Uniform draws [B, width] that depend on seed, prompt and sample only, so on no batch; None for greedy."""
@@ -1618,7 +1713,9 @@ class LocalModel:
         import torch
 
         shared, parts, start = len(prefix[0]), [], 0
-        prompts = sorted({tuple(r.ids) for r in requests}, key=lambda ids: (-len(ids), ids))
+        prompts = [tuple(r.ids) for r in requests]
+        if self.decoding.leaving:
+            prompts = sorted(set(prompts), key=lambda ids: (-len(ids), ids))
         while start < len(prompts):  # groups of like length, as reading pads costs what reading tokens does
             own = len(prompts[start]) - shared
             least = max(0, own - max(32, own // 5)) + shared if self.plain_cache else 0
@@ -1632,7 +1729,7 @@ class LocalModel:
         if len(prompts) < len(requests) or [r.ids for r in requests] != list(map(list, prompts)):
             place = {prompt: i for i, prompt in enumerate(prompts)}
             index = torch.tensor([place[tuple(r.ids)] for r in requests], device=self.device)
-            cache.batch_select_indices(index)
+            select_rows(cache, index)
             logits, mask = logits[index], mask[index]
         return logits[:, -1], mask, cache
 
@@ -1677,9 +1774,9 @@ class LocalModel:
             if not alive:
                 break
             ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-            if alive <= 0.75 * len(rows):  # dropping rows copies the cache: not for every single one
+            if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                 keep = running.nonzero().squeeze(-1)
-                cache.batch_select_indices(keep)
+                select_rows(cache, keep)
                 rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
             logits, cache = self.forward(ids, mask, cache)
             logits = logits[:, -1]
@@ -1782,7 +1879,7 @@ class VllmModel(LocalModel):
 
         adapter = (Path(source) / "adapter_config.json").is_file()
         need(not adapter, f"got adapters {source!r} with vllm; expected merged weights; try --engine hf")
-        kind = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[self.config.precision]
+        kind = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[self.precision()]
         settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
         settings["max_model_len"] = self.config.max_length or None
         try:
@@ -1824,7 +1921,7 @@ class ConfigOnly:
         """One stand-in that has a dtype and no weights."""
         import torch
 
-        return iter([torch.empty(0, dtype=getattr(torch, self.dtype, torch.bfloat16))])
+        return iter([torch.empty(0, dtype=getattr(torch, self.dtype))])
 
     def forward(self):
         """Never called."""

@@ -183,7 +183,7 @@ class Config:
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs CUDA and bitsandbytes)")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
     logging_steps: int = setting(1, "steps between lines of metrics.jsonl")
@@ -450,9 +450,6 @@ def check_machine(config: Config) -> None:
     import torch
 
     gpu = torch.cuda.is_available() and not config.use_cpu
-    if config.load_in_4bit:
-        able = gpu and importlib.util.find_spec("bitsandbytes")
-        need(able, "got --load_in_4bit; expected CUDA and `pip install bitsandbytes`; try --lora_rank alone")
     if config.use_vllm:
         need(
             importlib.util.find_spec("vllm"),
@@ -1480,6 +1477,29 @@ def make_callback(run: GrpoRun):
     return type("RunCallback", (TrainerCallback, ExportableState), static)()
 
 
+def nf4_config(compute):
+    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    need(
+        importlib.util.find_spec("bitsandbytes"),
+        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
+    )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
@@ -1497,11 +1517,9 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
     if config.load_in_4bit:
         import torch
-        from transformers import BitsAndBytesConfig
 
-        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}  # QLoRA, Dettmers 2023
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
-        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=compute, **nf4)
+        extra["quantization_config"] = nf4_config(compute)
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
@@ -1512,6 +1530,9 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    keep_differentiable(trainer.model)
+    for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
+        p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data
     trainer.remove_callback(PrinterCallback)
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too

@@ -45,6 +45,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import itertools
 import json
 import math
 import os
@@ -212,7 +213,7 @@ class Config:
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     merge_lora: bool = setting(False, "merge the adapters into final/")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs CUDA and bitsandbytes)")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
@@ -1300,36 +1301,60 @@ def disable_dropout(model) -> None:
                 setattr(module, name, 0.0)
 
 
+def nf4_config(compute):
+    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    need(
+        importlib.util.find_spec("bitsandbytes"),
+        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
+    )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
 def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
 
     extra = {}
     if config.load_in_4bit:
-        able = device.type == "cuda" and importlib.util.find_spec("bitsandbytes")
-        need(able, "got --load_in_4bit; expected CUDA and `pip install bitsandbytes`; try --lora_rank alone")
-        from transformers import BitsAndBytesConfig
-
-        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}  # QLoRA, Dettmers 2023
-        nf4["bnb_4bit_compute_dtype"] = compute_dtype(config)
-        extra["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, **nf4)
-        extra["device_map"] = {"": device}
+        extra = {"quantization_config": nf4_config(compute_dtype(config)), "device_map": {"": device}}
     try:
         dtype = compute_dtype(config) if config.lora_rank else torch.float32
         model = auto_class.from_pretrained(source, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
     disable_dropout(model)
+    keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
         kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
-        for p in model.parameters():
-            p.data = p.data.to(compute_dtype(config)) if p.dim() > 1 and id(p) not in kept else p.data
+        for p in model.parameters():  # packed 4-bit weights are integers, and stay
+            if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
+                p.data = p.data.to(compute_dtype(config))
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     return model.requires_grad_(not frozen and not config.lora_rank).eval()
 
 
+def without_adapters(model) -> list[str]:
+    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
+    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
+    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
+
+
 def add_lora(model, config: Config, folder: Path | None = None):
-    """Wrap a frozen network in LoRA adapters on all linear layers, new or from `folder`."""
+    """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
     from peft import LoraConfig, PeftModel, get_peft_model
 
     if folder:
@@ -1338,6 +1363,7 @@ def add_lora(model, config: Config, folder: Path | None = None):
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
         target_modules="all-linear",
+        exclude_modules=without_adapters(model) or None,
         fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
     )
     return get_peft_model(model, lora).eval()
@@ -1359,7 +1385,7 @@ def make_critic(config: Config, policy, device):
         critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
         need(
-            known >= used or config.load_in_4bit,
+            known >= used,
             f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
         )
         if config.lora_rank:
@@ -1400,6 +1426,9 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
     models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
     check_logits(models)
+    check_pads(config, models, policy, "model")
+    if critic and critic.backbone:
+        check_pads(config, models, critic.backbone, "critic_model")
     return models
 
 
@@ -1408,29 +1437,56 @@ def check_logits(models: Models) -> None:
     import torch
 
     ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
-    with torch.no_grad():
-        expected = models.policy(input_ids=ids).logits.float()
-        got = lm_logits(models.policy, backbone(models.policy, ids, torch.ones_like(ids)).last_hidden_state).float()
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
     need(
         torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {type(unwrapped(models.policy)).__name__}, whose logits are not output layer x hidden state; expected a "
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
         "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
     )
 
 
 @functools.cache  # asked for every token that is sampled
-def takes_positions(network_class) -> bool:
-    """Whether a network's forward takes position_ids."""
-    return "position_ids" in inspect.signature(network_class.forward).parameters
+def takes(network_class, argument: str) -> bool:
+    """Whether a network's forward has an argument of this name."""
+    return argument in inspect.signature(network_class.forward).parameters
+
+
+def below_the_head(model):
+    """The network below the output layer; Llama 4 has it under another name than its own prefix says."""
+    network = unwrapped(model)
+    return getattr(network, "model", network) if network.base_model is network else network.base_model
 
 
 def backbone(model, input_ids, attention_mask, **kwargs):
     """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
-    network = unwrapped(model).base_model
+    network = below_the_head(model)
     width = input_ids.shape[1]
-    if takes_positions(type(network)):
+    if takes(type(network), "position_ids"):
         kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+    if takes(type(network), "cache_params"):  # Mamba multiplies the new tokens by the mask, and looks back at none
+        attention_mask = attention_mask[:, -width:]
     return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+
+def cached_states(model, input_ids, attention_mask, cache):
+    """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
+    name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
+    out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
+    return out.last_hidden_state, getattr(out, name, None)
+
+
+def plain_states(model, input_ids, attention_mask):
+    """Hidden states [B, T, H] of whole texts, as in training."""
+    return backbone(model, input_ids, attention_mask, use_cache=False).last_hidden_state
 
 
 def lm_logits(model, hidden):
@@ -1442,6 +1498,7 @@ def lm_logits(model, hidden):
     with torch.autocast(hidden.device.type, enabled=False):
         logits = head(hidden.to(head.weight.dtype))
     logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 
@@ -1450,7 +1507,7 @@ def predicting_states(model, piece: dict):
     """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
     import torch
 
-    hidden = backbone(model, piece["input_ids"], piece["attention_mask"], use_cache=False).last_hidden_state
+    hidden = plain_states(model, piece["input_ids"], piece["attention_mask"])
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 
 
@@ -1485,11 +1542,125 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
     return ids, mask
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).mean())
+
+
+def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
+    """How far pads on the left move the states that `read(ids, mask)` returns."""
+    import torch
+
+    texts = probe_texts(vocabulary, padded=True)
+    ids, mask = left_pad(texts, pad_id, device)
+    alone = torch.tensor([texts[1]], device=device)
+    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        try:
+            if gap(Decoding(pads, leaving)) < limit:
+                return Decoding(pads, leaving)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # what caches raise that lack an operation
+    return None
+
+
+def check_pads(config: Config, models: Models, network, name: str) -> None:
+    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    import torch
+
+    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    with torch.no_grad():
+        gap = pads_gap(read, size, models.pad_id, models.device)
+    need(
+        gap < gap_limit(config),
+        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
+        "left; expected a network that leaves masked tokens out; try another architecture",
+    )
+
+
+def gap_limit(config: Config) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config).itemsize > 2 else 0.2
+
+
+def decoding_of_policy(config: Config, models: Models) -> Decoding:
+    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    import torch
+
+    policy = models.policy
+    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
+    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    with torch.no_grad():
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), gap_limit(config)
+        )
+    name = type(unwrapped(policy)).__name__
+    need(
+        found,
+        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
+        "ones; try --rollout_engine vllm, or another architecture",
+    )
+    if not found.pads:
+        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
+    if not found.leaving:
+        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    return found
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
 class HFEngine:
-    """Samples with the policy itself, batched, with a KV cache; rows that are finished leave the batch."""
+    """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: Config, models: Models):
         self.config, self.models = config, models
+        self.decoding = decoding_of_policy(config, models)
 
     def sync(self) -> None:
         """The sampler is the policy: there are no weights to copy."""
@@ -1505,15 +1676,21 @@ class HFEngine:
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
-        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         outputs = [None] * len(prompts)
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
+        for rows in self.batches(list(map(len, prompts))):
             sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
+
+    def batches(self, lengths: list[int]) -> list[list[int]]:
+        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        groups = [order]
+        if not self.decoding.pads:
+            groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
+        return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
     def generate_batch(self, prompts, noise):
         """`generate` for prompts that fit in memory at once."""
@@ -1530,9 +1707,8 @@ class HFEngine:
         running, cache = torch.ones_like(rows, dtype=torch.bool), None
         with torch.no_grad(), autocast(self.config, models.device):
             for t in range(limit):
-                out = backbone(models.policy, ids, mask, past_key_values=cache, use_cache=True)
-                cache = out.past_key_values
-                logits = lm_logits(models.policy, out.last_hidden_state[:, -1]).float()
+                states, cache = cached_states(models.policy, ids, mask, cache)
+                logits = lm_logits(models.policy, states[:, -1]).float()
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
                 token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
@@ -1543,9 +1719,9 @@ class HFEngine:
                 if not alive:
                     break
                 ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-                if alive <= 0.75 * len(rows):  # dropping rows copies the cache: not for every single one
+                if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
-                    cache.batch_select_indices(keep)
+                    select_rows(cache, keep)
                     rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")

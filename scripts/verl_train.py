@@ -206,7 +206,7 @@ class Config:
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     merge_lora: bool = setting(False, "merge the adapters into final/")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs CUDA and bitsandbytes)")
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")

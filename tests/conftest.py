@@ -78,6 +78,54 @@ FAMILIES = {
     "olmo2": ("Olmo2Config", {}),
 }
 
+STATES = {"num_hidden_layers": 3}
+DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+MAMBA = {
+    **{"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 16},
+    **{"attention_dropout": 0.0, "num_hidden_layers": 3},
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+FEW_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+LINEAR_FIRST = {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and positions, Mamba's own names
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        {**STATES, **DELTA, **EXPERTS, **LINEAR_FIRST, "head_dim": 8, "shared_expert_intermediate_size": 32},
+    ),
+    "qwen3_5": ("Qwen3_5TextConfig", {**STATES, **DELTA, **LINEAR_FIRST, "head_dim": 8}),
+    "lfm2": ("Lfm2Config", {**STATES, "layer_types": ["conv", "full_attention", "conv"], "block_ff_dim": 64}),
+    "bamba": ("BambaConfig", {**MAMBA, "attn_layer_indices": [1]}),
+    "jamba": (
+        "JambaConfig",
+        {
+            **{"num_experts": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_hidden_layers": 3},
+            **{"use_mamba_kernels": False, "mamba_d_state": 8, "mamba_dt_rank": 4},
+        },
+    ),
+    "granitemoehybrid": (
+        "GraniteMoeHybridConfig",
+        {
+            **{**MAMBA, **FEW_EXPERTS, "layer_types": ["mamba", "attention", "mamba"]},
+            **{"shared_intermediate_size": 32, "logits_scaling": 2.0},
+        },
+    ),
+    "falcon_h1": ("FalconH1Config", {**MAMBA, "mamba_d_ssm": 64, "head_dim": 8, "lm_head_multiplier": 0.5}),
+    "minimax": (
+        "MiniMaxConfig",
+        {**FEW_EXPERTS, "layer_types": ["linear_attention", "full_attention"], "head_dim": 8, "block_size": 16},
+    ),
+    "llama4": (
+        "Llama4TextConfig",
+        {
+            **{"head_dim": 8, "intermediate_size_mlp": 64, "num_local_experts": 4, "attention_chunk_size": 8},
+            **{"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "interleave_moe_layer_step": 2},
+        },
+    ),
+    "mamba": ("MambaConfig", {"state_size": 8}),
+    "mamba2": ("Mamba2Config", {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 16}),
+    "rwkv": ("RwkvConfig", {"attention_hidden_size": 32}),
+}
+
 
 def save_random_model(family: str, folder: Path, seed: int = 0, chat_template: bool = True, pad: bool = True) -> str:
     """Save a tiny random model of a family, with the embedded tokenizer; dropout is on in its configuration.
@@ -87,7 +135,7 @@ def save_random_model(family: str, folder: Path, seed: int = 0, chat_template: b
     import torch
     import transformers
 
-    config_class, extra = FAMILIES[family]
+    config_class, extra = {**FAMILIES, **HYBRIDS}[family]
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, config_class)(**{**SHAPE, **extra}))
     model.generation_config.eos_token_id = [2, *range(200, 238)]

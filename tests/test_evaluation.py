@@ -1075,6 +1075,7 @@ def test_vllm_speaks_its_interface(ev, monkeypatch, tmp_path):
     found = run_here(ev, tmp_path / "o", *flags)
     assert found["tasks"]["generation"]["values"]["length_tokens"]["top"] == [2.0, 2.0]
     assert seen["params"]["max_tokens"] == 256 and seen["model"] == str(TINY_LM)
+    assert seen["dtype"] == "float32", "auto is fp32 off CUDA; vLLM's own auto follows the checkpoint"
 
 
 # ------------------------------------------------------------------------------------------------ messages

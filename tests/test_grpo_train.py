@@ -240,7 +240,7 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     "preset": "test_gsm8k_through_the_loader_with_the_math_preset",
     "stages": "test_stages_change_rewards_and_learning_rate_and_survive_a_kill",
     **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "merge_lora"), "test_lora_trains_merges_and_loads"),
-    "load_in_4bit": "test_bad_input_is_told_in_the_users_words",
+    "load_in_4bit": "test_bad_input_is_told_in_the_users_words",  # and tests/test_four_bit.py
     **dict.fromkeys(("plot_every", "eval_every"), "test_run_leaves_what_it_should"),
     "resume": "test_killed_and_resumed_equals_uninterrupted",
     "dry_run": "test_dry_run_prints_the_batch_arithmetic",
@@ -793,7 +793,6 @@ BAD = {
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "fast profile without vllm": (["--profile=fast"], "leave --use_vllm (or --profile fast) out"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
-    "4 bit on a CPU": (["--load_in_4bit", "--lora_rank=4"], "expected CUDA"),
     "merge without adapters": (["--merge_lora"], "try --lora_rank 16"),
     "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
     "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),

@@ -575,7 +575,9 @@ class StandIn(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self):
-        self.send(200, {"data": [{"id": "served"}] if self.fault != "empty" else []})
+        length = {"short": 32, "long": 4096}.get(self.fault)
+        served = {"id": "served", "max_model_len": length} if length else {"id": "served"}
+        self.send(200, {"data": [served] if self.fault != "empty" else []})
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -585,6 +587,8 @@ class StandIn(http.server.BaseHTTPRequestHandler):
         if self.fault == "busy" and self.asked.count(body) == 1:
             return self.send(503, {"error": "busy"})
         ids, k = body["prompt"], body["prompt_logprobs"]
+        if self.fault == "short" and len(ids) + body["max_tokens"] > 32:
+            return self.send(400, {"error": {"message": "maximum context length is 32 tokens"}})
         with torch.no_grad():
             dist = torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0].double(), -1)
         scored = [None]
@@ -649,6 +653,29 @@ def test_a_server_that_cannot_teach_is_told(flags, server, capsys, fault, told):
     assert told in capsys.readouterr().err and not out.exists()
 
 
+def test_the_vocabulary_is_asked_for_in_pieces_that_fit_the_server(server):
+    """261 ids of the vocabulary and a prompt, of a server of 32 tokens and of one that does not say its length."""
+    tokenizer, rows = AutoTokenizer.from_pretrained(TINY_LM), [{"prompt_ids": list(range(40, 60))}]
+    for fault, most in (("short", 31), ("", 64)):
+        url, asked = server(fault)
+        od.ServerTeacher(url, od.Config(kl_top_k=3)).check_vocabulary(tokenizer, rows)
+        assert max(len(body["prompt"]) for body in asked) == most
+        assert {token for body in asked for token in body["prompt"]} >= {*range(40, 60), *range(len(tokenizer))}
+
+
+def test_texts_beyond_the_servers_length_are_told_before_training(flags, server, capsys):
+    command, out = flags("run", "--kl_top_k", 3, "--max_new_tokens", 40, teacher=server("short")[0])
+    assert od.main(command) == 2
+    text = capsys.readouterr().err
+    assert "a length of 32" in text and "--max-model-len" in text and not out.exists()
+
+
+def test_a_refusal_of_the_server_says_what_was_sent(server):
+    url, _ = server("limit")
+    with pytest.raises(od.UserError, match="sent 3 token ids as prompt, max_tokens 1, prompt_logprobs 6: 400: "):
+        od.ServerTeacher(url, od.Config(kl_top_k=6)).ask([5, 6, 7])
+
+
 def test_a_server_that_is_not_there_is_told(flags, capsys, monkeypatch):
     monkeypatch.setattr(od.time, "sleep", lambda seconds: None)
     command, _ = flags("run", "--kl_top_k", 6, teacher="http://127.0.0.1:9/v1")
@@ -678,7 +705,6 @@ URL = "http://127.0.0.1:9/v1"
         ("--teacher other", "got 2 teachers"),
         ("--teacher_column topic", "expected NAME="),
         ("--offpolicy_frac 0.5 --completion_column absent", "--completion_column NAME"),
-        ("--teacher_in_4bit", "expected CUDA"),
         ("--norm_length 5", "fixed_length"),
         ("--mismatch_high 0.9", "low <= 1 <= high"),
         ("--top_p 0.9", "--temperature"),
