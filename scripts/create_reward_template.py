@@ -1058,7 +1058,8 @@ def ported(args) -> str:
     signatures = [inspect.signature(function).parameters for function, _ in pairs]
     is_verl = len(pairs) == 1 and {"solution_str", "ground_truth"} <= {*signatures[0]}
     is_trl = not is_verl and all(is_per_sample(f) or "completions" in inspect.signature(f).parameters for f, _ in pairs)
-    expected = f"expected (data_source, solution_str, ground_truth, …), {FORMS}"
+    expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
+    expected += "or (prompt, completion, **columns) for one sample"
     need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
     target = "trl" if is_verl else "verl"
     lacking = f"expected --for {target}, the contract that it does not have"

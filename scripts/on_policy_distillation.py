@@ -2870,6 +2870,7 @@ def print_distillation_plan(config: Config) -> None:
     optional_reward(config)
     rows, held_out = load_splits(config, tokenizer)
     check_teachers(config, tokenizer, rows, held_out)
+    prompts = [row["prompt"] for row in rows + held_out]
     bytes_of = {"fp32": 4, "bf16": 2, "fp16": 2}
     width, counts = bytes_of[config.precision], {}
     local = [spec for spec in teacher_specs(config).values() if not is_server(spec)]
@@ -2899,6 +2900,7 @@ def print_distillation_plan(config: Config) -> None:
             "prompts": len(rows),
             "held_out_prompts": len(held_out),
             "longest_prompt_tokens": longest,
+            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
             "sampled_completions_per_step": fresh,
             "completions_of_the_data_per_step": offpolicy_rows(config),
             "completions": config.steps * config.batch_size,

@@ -179,7 +179,9 @@ def test_the_row_that_raises_is_named(name, forms):
 @pytest.mark.parametrize("name", [n for n in CALLERS if n != "reward_preflight"])
 def test_one_score_for_a_batch_says_how_to_take_one_sample(name, forms):
     script = load_script(name)
-    with pytest.raises(script.RewardError, match="got a float; expected a list of 4.*parameters prompt and completion"):
+    with pytest.raises(
+        script.RewardError, match=r"got a float; expected a list of 4.*parameters prompt and completion"
+    ):
         call(name, f"{forms}:single")
 
 
@@ -234,7 +236,9 @@ def test_the_self_test_of_an_async_port_has_one_loop(client, tmp_path, server):
     out, cases = tmp_path / "ported.py", []
     for text in ("1", "22", "333"):
         cases += ["--example", json.dumps({"completion": text, "answer": "2", "score": len(text)})]
-    done = run_script("create_reward_template", "--from", f"{client}:judge", "--for", "verl", "--output", out, *cases)
+    done = run_script(
+        "create_reward_template", "--from", f"{client}:judge_one", "--for", "verl", "--output", out, *cases
+    )
     assert done.returncode == 0, done.stderr
     assert load_module(out, "ported_client").self_test() == 0 and server.calls == 3
 
@@ -265,9 +269,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path, ppo):
     source = "import asyncio\nended = []\nasync def never(completion):\n    try:\n        await asyncio.sleep(3600)\n"
     (tmp_path / "never.py").write_text(source + "    finally:\n        ended.append(1)\n")
     limits = ppo.CallLimits(timeout=0.05, retries=1)
-    with pytest.raises(
-        ppo.RewardError, match=r"row 0.*TimeoutError: no answer in 0.05 s; try a higher --reward_timeout"
-    ):
+    with pytest.raises(ppo.RewardError, match=r"row 0.*TimeoutError: no answer in 0.05 s; try a higher"):
         call("ppo_train", f"{tmp_path / 'never.py'}:never", ROWS[:1], TEXTS[:1], IDS[:1], limits)
     ((function, _),) = ppo.load_rewards(f"{tmp_path / 'never.py'}:never")
     assert function.__globals__["ended"] == [1, 1]
@@ -437,7 +439,7 @@ def test_preflight_tells_of_strings(strings, forms):
 def test_selfcheck_tells_of_strings_and_checks_turns(strings, forms):
     flags = [f"--data={strings}", f"--reward={forms}:one"]
     trainer = str(load_script("ppo_train").__file__)
-    for chat, part in (([], "bypass the chat template"), (["--chat"], "8 prompts end where an assistant turn starts")):
+    for chat, part in (([], "bypass the chat template"), (["--chat"], "prompts end where an assistant turn starts")):
         done = run_script("selfcheck", trainer, *flags, *chat, timeout=300)
         line = next(line for line in done.stdout.splitlines() if line.startswith("template_ends_at_generation"))
         assert part in line, (line, done.stderr)
