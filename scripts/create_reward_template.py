@@ -21,10 +21,10 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
                 equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
                 json[:KEY,KEY]   (an argument that ends in *NUMBER needs a weight of its own)
 
---from FILE.py:NAME ports what exists: a reward of TRL's contract, async or a preset too, to verl's compute_score, and a
-compute_score to TRL. The port imports FILE.py by its path from the output, so keep both together. It sees one row at
-a time in verl, without `completion_ids` (verl_train.py's reward manager gives them); an exception there scores 0 and
-sets `raised`, as verl would go on without the row.
+--from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
+async or a preset too, to verl's compute_score, and a compute_score to TRL. The port imports FILE.py by its path from
+the output, so keep both together. It sees one row at a time in verl, without `completion_ids` (verl_train.py's reward
+manager gives them); an exception there scores 0 and sets `raised`, as verl would go on without the row.
 
 Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
 
@@ -564,11 +564,19 @@ def parts() -> dict:
     return named
 
 
+def takes_one(function) -> bool:
+    """Whether a function takes one sample, `(prompt, completion, …) -> score`, told by its parameters' names."""
+    return bool({"prompt", "completion"} & {*inspect.signature(function).parameters})
+
+
 def arguments_of(function, text: str, row: dict) -> dict:
-    """A batch of one in TRL's shapes, as far as the function takes it."""
+    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
     completion = [{"role": "assistant", "content": text}] if CHAT else text
     given = {name: [value] for name, value in row.items() if name != "prompt"}
-    given |= {"prompts": [row.get("prompt")], "completions": [completion], "trainer_state": None}
+    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
+    if takes_one(function):
+        given = row | {"prompt": row.get("prompt"), "completion": text}
+    given["trainer_state"] = None
     given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
     parameters = inspect.signature(function).parameters.values()
     fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -581,10 +589,10 @@ def arguments_of(function, text: str, row: dict) -> dict:
     return {p.name: given[p.name] for p in fixed if p.name in given}
 
 
-def only(values) -> float | None:
-    """The one score of a batch of one."""
+def only(function, values) -> float | None:
+    """The one score of a sample or a batch of one."""
     values = values.tolist() if hasattr(values, "tolist") else values
-    (value,) = values
+    (value,) = [values] if takes_one(function) else values
     if value is not None and not math.isfinite(value):
         raise ValueError(f"got the score {value}; expected a finite number or None")
     return None if value is None else float(value)
@@ -611,12 +619,13 @@ def summed(scores: dict) -> float | None:
     named = {f"reward/{name}": score or 0.0 for name, score in scores.items() if len(scores) > 1}
     return {"score": value or 0.0, "applies": float(value is not None), "raised": raised, **named}
 '''
-CALL_SYNC = "scores[name] = only(function(**arguments))"
-ORIGINAL_SYNC = "scores[name] = only(function(**arguments_of(function, text, row)))"
+CALL_SYNC = "scores[name] = only(function, function(**arguments))"
+ORIGINAL_SYNC = "scores[name] = only(function, function(**arguments_of(function, text, row)))"
 ORIGINAL_ASYNC = """found = function(**arguments_of(function, text, row))
-            scores[name] = only(asyncio.run(waited(found)) if inspect.isawaitable(found) else found)"""
+            found = loop().run_until_complete(waited(found)) if inspect.isawaitable(found) else found
+            scores[name] = only(function, found)"""
 CALL_ASYNC = """found = await asyncio.to_thread(function, **arguments)
-            scores[name] = only(await found if inspect.isawaitable(found) else found)"""
+            scores[name] = only(function, await found if inspect.isawaitable(found) else found)"""
 
 TEST_TO_VERL = '''
     for case in CASES:
@@ -639,6 +648,14 @@ def original_score(text: str, row: dict):
         except Exception as error:
             return f"a score, where the original raises {error!r}"
     return summed(scores)
+'''
+
+LOOP = '''
+
+@functools.cache
+def loop():
+    """The self-test's one event loop: a client that a reward keeps stays usable, as in the trainers."""
+    return asyncio.new_event_loop()
 '''
 
 WAITED = '''
@@ -741,7 +758,8 @@ TASKS = {
 DEFAULT_RULES = ["equals:answer", "words:1-400*0.1"]
 RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
 IMPORTS = [  # (a sign of use, the line)
-    *((rf"\b{name}\.", f"import {name}") for name in ("asyncio", "hashlib", "importlib.util", "inspect", "json")),
+    *((rf"\b{name}\.", f"import {name}") for name in ("asyncio", "functools", "hashlib", "importlib.util", "inspect")),
+    (r"\bjson\.", "import json"),
     (r"\bhttp\.server\.", "import http.server"),
     *((rf"\b{name}\.", f"import {name}") for name in ("math", "os", "re", "sys", "threading", "time")),
     (r"\burllib\.request\.", "import urllib.request"),
@@ -816,10 +834,10 @@ def adapters(args, call: str, gold_columns: list[str], words: dict) -> tuple[str
     given = "".join(f"{name}{'=None' * is_async}, " for name in gold_columns)  # a judge can do without
     passed = "".join(f'"{name}": {name}, ' for name in gold_columns)
     marks = {"async": "async " * is_async, "await": "await " * is_async}
-    marks |= {"run": "asyncio.run(" * is_async, "end": ")" * is_async, "given": given, "passed": passed}
+    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "given": given, "passed": passed}
     first = "".join(f'    columns.setdefault("{name}", [None] * len(CASES))\n' for name in gold_columns)
     marks["first"] = first
-    text, test = COMPLETION_TEXT, ""
+    text, test = COMPLETION_TEXT + LOOP * is_async, ""
     if args.target != "verl":
         text, test = text + TRL_ROWS + TRL_CALL[call], test + TEST_TRL
     if args.target != "trl":
@@ -1014,6 +1032,24 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
+FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    return bool(one)
+
+
 def ported(args) -> str:
     """The text of a port of --from, which fixes args.target and args.name."""
     spec = args.source
@@ -1021,8 +1057,9 @@ def ported(args) -> str:
     file, _, name = spec.partition("*")[0].rpartition(":")
     signatures = [inspect.signature(function).parameters for function, _ in pairs]
     is_verl = len(pairs) == 1 and {"solution_str", "ground_truth"} <= {*signatures[0]}
-    is_trl = all("completions" in signature for signature in signatures)
-    expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …)"
+    is_trl = not is_verl and all(is_per_sample(f) or "completions" in inspect.signature(f).parameters for f, _ in pairs)
+    expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
+    expected += "or (prompt, completion, **columns) for one sample"
     need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
     target = "trl" if is_verl else "verl"
     lacking = f"expected --for {target}, the contract that it does not have"
@@ -1054,6 +1091,7 @@ def port_to_verl(args, pairs: list[tuple], signatures: list, words: dict) -> str
     """A compute_score for rewards of TRL's contract."""
     named = [p for s in signatures for p in s.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     own = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+    own |= {"prompt", "completion"}
     required = list(dict.fromkeys(p.name for p in named if p.default is p.empty and p.name not in own))
     taken = {p.name for p in named}
     for name in ("completion_ids", "environments"):
@@ -1065,14 +1103,14 @@ def port_to_verl(args, pairs: list[tuple], signatures: list, words: dict) -> str
     gold = args.gold_column or next(iter([*(n for n in usual if n in required), *required, *usual]), "answer")
     is_async = any(is_async_callable(function) for function, _ in pairs)
     marks = {"async": "async " * is_async, "call": CALL_ASYNC if is_async else CALL_SYNC}
-    marks |= {"run": "asyncio.run(" * is_async, "end": ")" * is_async}
+    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async}
     marks["original"] = ORIGINAL_ASYNC if is_async else ORIGINAL_SYNC
     weight = float(args.source.partition("*")[2] or 1)
     settings = f'\nGOLD = "{gold}"  # the column that verl calls ground_truth; the others are read from extra_info\n'
     settings += f"WEIGHT = {weight}\nCHAT = {args.completions == 'messages'}  # completions as chat messages, or text"
     cases = listing("CASES", "(completion, columns of the row, score)", port_cases(args, gold, required))
     body = settings + put_in(LOAD_SOURCE + VERL_ROW + TO_VERL, **marks, **words) + cases
-    body += WAITED * is_async + put_in(ORIGINAL_SCORE, **marks)
+    body += (LOOP + WAITED) * is_async + put_in(ORIGINAL_SCORE, **marks)
     body += put_in(SELF_TEST, setup="", body=put_in(TEST_TO_VERL, **marks) + SPREAD)
     about = f"{words['function']} of {Path(args.source.rpartition(':')[0]).name}, a reward of TRL's contract, for verl."
     columns = ", ".join(n for n in [*required, "prompt"] if n != gold)
@@ -1089,14 +1127,15 @@ def port_to_trl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
     gold, is_async = args.gold_column or "answer", is_async_callable(pairs[0][0])
     gather = "await asyncio.gather(*calls)" if is_async else "calls"
     marks = {"async": "async " * is_async, "gather": gather, "given": f"{gold}, ", "passed": f'"{gold}": {gold}, '}
-    marks |= {"run": "asyncio.run(" * is_async, "end": ")" * is_async, "name": args.name}
+    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "name": args.name}
     settings = f'\nGOLD = "{gold}"  # the column that becomes ground_truth; the others become extra_info\n'
     settings += f"DATA_SOURCE = {args.data_source!r}  # for rows without a column data_source or source"
     cases = listing("CASES", "(completion, columns of the row, score)", port_cases(args, gold, []))
     parts = LOAD_SOURCE + COMPLETION_TEXT + TRL_ROWS + TO_TRL
     test = TEST_TO_TRL
     if is_async:
-        parts, test = parts + WAITED, test.replace("@RUN@source()(", "@RUN@waited(source()(").replace("))@", ")))@")
+        parts += LOOP + WAITED
+        test = test.replace("@RUN@source()(", "@RUN@waited(source()(").replace("))@", ")))@")
     body = settings + put_in(parts, **marks, **words) + cases
     body += put_in(SELF_TEST, setup="", body=put_in(test, **marks) + SPREAD)
     about = f"{words['function']} of {Path(args.source.rpartition(':')[0]).name}, a reward of verl's contract, for TRL."

@@ -36,7 +36,7 @@ Exit codes: 0 done, 2 bad input, 3 a grader failed.
 import argparse
 import ast
 import asyncio
-import copy
+import contextlib
 import csv
 import dataclasses
 import difflib
@@ -52,6 +52,7 @@ import os
 import random
 import re
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -121,9 +122,13 @@ class Config:
     fewshot: int = setting(0, "worked rows before each prompt")
     fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
     fewshot_as_turns: bool = setting(True, "with a chat template: turns of their own, not one user message")
-    chat_template: str = setting("auto", "auto: where the model has one", ["auto", "on", "off"])
+    chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file that holds it")
     reward: list[str] = setting([], "FILE.py:function[*weight] of the task reward, repeatable")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     # sampling
     n: int = setting(1, "completions per prompt")
     temperature: float = setting(0.0, "0 is greedy")
@@ -203,6 +208,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
         for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -232,10 +238,16 @@ def spread_pairs(argv: list[str]) -> list[str]:
 
 def check_choices(config: Config) -> None:
     """Raise UserError for settings that cannot work."""
-    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency"):
+    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency", "reward_concurrency"):
         need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected at least 1")
-    for name in ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed"):
+    zero_or_more = ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed")
+    for name in (*zero_or_more, "reward_timeout", "reward_retries"):
         need(getattr(config, name) >= 0, f"got {name} {getattr(config, name)}; expected 0 or more")
+    own = evaluation_template(config)
+    got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
+    need(not own or Path(own).is_file(), got)
+    need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
+    template_settings(config)
     need(0 <= config.temperature < math.inf, f"got temperature {config.temperature}; expected 0 or more")
     need(0 < config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1")
     greedy = config.n > 1 and not config.temperature and not config.completion_column
@@ -702,20 +714,238 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
-class Reward:
-    """The weighted sum of reward functions with TRL's signature `(prompts, completions, **columns) -> list`.
+FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*.
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    return bool(one)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
     """
 
-    def __init__(self, specs: list[str]):
-        self.functions, self.weights, self.silent = {}, {}, False
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
                 name += "_2"
-            self.functions[name], self.weights[name] = function, weight
+            self.functions[name], self.weights[name] = as_reward(function), weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -729,36 +959,24 @@ class Reward:
                     "expected that column too; try --reward FILE.py:function with a function for this data",
                 )
 
-    def call(self, name: str, arguments: dict):
-        """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
-        function = self.functions[name]
-        parameters = inspect.signature(function).parameters.values()
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-        return function(**arguments)
-
-    def run(self, arguments: dict) -> dict[str, list]:
-        """Raw results by function; async functions run concurrently, in a thread without an event loop."""
-        results = {name: self.call(name, arguments) for name in self.functions}
-        waiting = [name for name, result in results.items() if inspect.isawaitable(result)]
-
-        async def gather():
-            return await asyncio.gather(*(results[name] for name in waiting))
-
-        if waiting:
-            with ThreadPoolExecutor(1) as pool:
-                results.update(zip(waiting, pool.submit(asyncio.run, gather()).result(), strict=True))
-        return results
+    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
+        """Raw results by function; async ones run together."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
         """Return (scores [n], {function: list of n floats or None}) for n completions."""
         if not rows:  # more processes than held-out prompts
             return [], {}
-        arguments = reward_arguments(rows, completions, completion_ids)
-        try:
-            results = self.run(arguments)
-        except Exception as error:
-            raise self.blame(rows, completions, completion_ids, error) from error
+        results = self.run(rows, completions, completion_ids)
         parts = {name: self.check(name, result, completions) for name, result in results.items()}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -774,7 +992,9 @@ class Reward:
         values = result.tolist() if hasattr(result, "tolist") else result
         if not isinstance(values, list | tuple) or len(values) != len(completions):
             got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+            expected = f"expected a list of {len(completions)}, one per completion{one}"
+            raise RewardError(f"reward {name}: got {got}; {expected}")
         checked = []
         for i, value in enumerate(values):
             value = value.item() if hasattr(value, "item") else value
@@ -784,18 +1004,21 @@ class Reward:
             checked.append(None if value is None else float(value))
         return checked
 
-    def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """Find the function and the first row that raise by calling them one at a time."""
-        alone = copy.copy(self)
-        for name in self.functions:
-            alone.functions = {name: self.functions[name]}
-            for i, text in enumerate(completions):
-                try:
-                    alone.run(reward_arguments([rows[i]], [text], [completion_ids[i]]))
-                except Exception as failure:
-                    where = f"reward {name}, row {i}, completion {text[:200]!r}"
-                    return RewardError(f"{where}: raised {type(failure).__name__}: {failure}")
-        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row of it")
+    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
+        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
+        if isinstance(function, PerSample):
+            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
+        if is_passing(error):  # of the connection, not of a row
+            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
+        for row, text in enumerate(completions):
+            try:
+                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
+            except CallFailed as failed:
+                cause = failed.__cause__
+                where = f"reward {name}, row {row}, completion {text[:200]!r}"
+                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
+        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
 def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
@@ -1202,7 +1425,7 @@ class RewardTask(Task):
     def check(self):
         specs = [*self.targets, *self.config.reward]
         need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
-        self.graders = Reward(specs)
+        self.graders = Reward(specs, call_limits(self.config))
 
     def columns(self, row: dict) -> dict:
         """A row as the Reward class takes it."""
@@ -1353,25 +1576,52 @@ def encode_text(tokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, **({"add_special_tokens": False} if start and text.startswith(start) else {}))
 
 
-def render(tokenizer, prompt) -> str:
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+def render(tokenizer, prompt, **template) -> str:
     """The text of chat messages by the chat template, with the generation prompt; text as it is."""
     if isinstance(prompt, str):
         return prompt
     try:
-        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
         raise UserError(f"got a prompt that the template refuses ({error}); try --chat_template off") from error
 
 
-def encode_rendered(tokenizer, prompt) -> list[int]:
+def encode_rendered(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; the template of chat messages brings its own special tokens."""
-    text = render(tokenizer, prompt)
+    text = render(tokenizer, prompt, **template)
     return encode_text(tokenizer, text) if isinstance(prompt, str) else tokenizer.encode(text, add_special_tokens=False)
 
 
-def encode_pair(tokenizer, prompt, choice: str) -> tuple[list[int], list[int]]:
+def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
     """(context, continuation) ids; spaces between them belong to the continuation, as tokenizers have them."""
-    text = render(tokenizer, prompt)
+    text = render(tokenizer, prompt, **template)
     choice = choice if isinstance(prompt, list) else f" {choice}"
     context = text.rstrip()
     special = {"add_special_tokens": False} if isinstance(prompt, list) else {}
@@ -1492,6 +1742,17 @@ def select_rows(cache, rows) -> None:
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
 class LocalModel:
     """A Hugging Face model: batches by token budget, a cache that finished rows leave, a shared prefix runs once."""
 
@@ -1559,6 +1820,7 @@ class LocalModel:
                 model = PeftModel.from_pretrained(model, source).merge_and_unload()
             own = any((Path(source) / n).is_file() for n in ("tokenizer.json", "tokenizer_config.json"))
             tokenizer = AutoTokenizer.from_pretrained(source if own or base == source else base)
+            give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
         commit = getattr(model.config, "_commit_hash", None)
@@ -1793,7 +2055,7 @@ class LocalModel:
         picked = rows[places]
         longest = max(len(s.encode()) for i in picked.tolist() for s in requests[i].stops)  # no token is shorter
         tails = tokens[picked, max(0, t - STOP_EVERY - longest - 4) : t].tolist()
-        texts = self.tokenizer.batch_decode(tails, skip_special_tokens=True)
+        texts = self.tokenizer.batch_decode(tails, skip_special_tokens=False)
         hit = [any(s in text for s in requests[i].stops) for i, text in zip(picked.tolist(), texts, strict=True)]
         stopped = torch.zeros_like(running)
         stopped[places] = torch.tensor(hit, device=running.device)
@@ -1805,13 +2067,13 @@ class LocalModel:
         self.tokens += len(ids)
         ended = bool(ids) and ids[-1] in self.eos_ids
         ids = ids[:-1] if ended else ids
-        whole = self.tokenizer.decode(ids, skip_special_tokens=True)
+        whole = visible_text(self.tokenizer, ids, self.eos_ids)
         text, finish = cut_at(whole, request.stops), "eos" if ended else "length"
         if len(text) < len(whole):
             low, high = 1, len(ids)  # the fewest tokens whose text has a stop string
             while low < high:
                 middle = (low + high) // 2
-                part = self.tokenizer.decode(ids[:middle], skip_special_tokens=True)
+                part = self.tokenizer.decode(ids[:middle], skip_special_tokens=False)
                 low, high = (low, middle) if any(s in part for s in request.stops) else (middle + 1, high)
             ids, finish = ids[:low], "stop"
         return {"text": text, "ids": ids, "tokens": len(ids), "finish": finish}
@@ -1886,6 +2148,7 @@ class VllmModel(LocalModel):
             self.vllm, self.llm = vllm, vllm.LLM(model=source, enable_prefix_caching=True, **settings)
             shape = AutoConfig.from_pretrained(source)
             tokenizer = AutoTokenizer.from_pretrained(source)
+            give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
         try:
@@ -1902,6 +2165,7 @@ class VllmModel(LocalModel):
                 top_p=self.config.top_p,
                 stop=r.stops or None,
                 stop_token_ids=self.eos_ids,
+                skip_special_tokens=False,
                 seed=(r.seed() + r.sample + self.config.seed) % 2**31,
             )
             for r in requests
@@ -1935,7 +2199,8 @@ class ServerModel:
 
     def __init__(self, config: Config):
         self.config, self.source, self.tokens, self.notes = config, config.model[0], 0, []
-        self.hash = f"{config.base_url} {self.source}"
+        self.template = template_settings(config)
+        self.hash = " ".join([config.base_url, self.source, json.dumps(self.template) * bool(self.template)]).rstrip()
         self.notes.append("a server's weights cannot be hashed: empty the cache when they change")
 
     def generate(self, requests, done):
@@ -1949,6 +2214,8 @@ class ServerModel:
         body = {"model": self.source, "max_tokens": request.limit, "temperature": self.config.temperature}
         body |= {"top_p": self.config.top_p, "seed": (request.seed() + request.sample + self.config.seed) % 2**31}
         body |= {"messages" if chat else "prompt": request.prompt}
+        if chat and self.template:
+            body["chat_template_kwargs"] = self.template
         if request.stops:
             body["stop"] = request.stops[:4]  # servers take four; all of them are cut off here
         url = self.config.base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
@@ -2125,6 +2392,11 @@ def given_texts(config: Config, row: dict) -> list[str]:
     return texts
 
 
+def evaluation_template(config: Config) -> str:
+    """The file of --chat_template FILE; "" for auto, on and off."""
+    return "" if config.chat_template in ("auto", "on", "off") else config.chat_template
+
+
 def use_template(config: Config, model) -> bool:
     """Whether prompts go through the chat template; for a server, whether they go as messages."""
     has = bool(model.tokenizer.chat_template) if model.tokenizer else config.chat_template == "on"
@@ -2140,7 +2412,7 @@ def use_template(config: Config, model) -> bool:
 def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
     """(prompts, requests of each row, how many prompts were cut to fit the context)."""
     chat, prompts, requests, cut = use_template(config, model), [], [], 0
-    worked = [(task.question(row), task.target(row)) for row in shots]
+    worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
     limit = task.settings["max_new_tokens"] or config.max_new_tokens
     stops = list(dict.fromkeys([*task.stops(chat), *config.stop]))
     room = (model.max_length or math.inf) - limit
@@ -2154,7 +2426,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
         prompt = add_shots(task, task.question(row), worked, config, chat)
         prompts.append(prompt)
         if task.logprobs:
-            pairs = [encode_pair(model.tokenizer, prompt, choice) for choice in task.choices(row)[0]]
+            pairs = [encode_pair(model.tokenizer, prompt, choice, **template) for choice in task.choices(row)[0]]
             cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
             fits = all(0 < len(b) <= model.max_length for _, b in pairs)
             need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
@@ -2162,7 +2434,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
         elif config.completion_column:
             requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
         else:
-            ids = encode_rendered(model.tokenizer, prompt) or [model.prefix_id] if model.tokenizer else []
+            ids = encode_rendered(model.tokenizer, prompt, **template) or [model.prefix_id] if model.tokenizer else []
             long = len(ids) > room
             cut += long
             ids = ids[-room:] if long else ids

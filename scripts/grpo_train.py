@@ -52,7 +52,6 @@ import sys
 import threading
 import time
 import typing
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,8 +116,14 @@ class Config:
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens")
     reward: list[str] = setting([], "FILE.py:function[*weight], repeatable; the first defines eval/accuracy")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     preset: list[str] = setting(
         [],
         "rewards of the library with advised weights, repeatable",
@@ -221,11 +226,12 @@ FREE_ON_RESUME = {
     *("steps", "num_train_epochs", "output_dir", "resume", "dry_run", "report_to", "profile", "use_cpu", "merge_lora"),
     *("logging_steps", "sample_every", "plot_every", "eval_every", "save_steps", "save_total_limit"),
     *("per_device_eval_batch_size", "vllm_gpu_memory_utilization", "vllm_server_base_url", "vllm_enable_sleep_mode"),
+    *("reward_timeout", "reward_concurrency", "reward_retries"),
 }
 
 POSITIVE = (
     *("max_prompt_length", "max_completion_length", "num_iterations", "temperature", "logging_steps", "epsilon"),
-    *("save_total_limit", "vllm_gpu_memory_utilization", "top_p", "top_entropy_quantile"),
+    *("save_total_limit", "vllm_gpu_memory_utilization", "top_p", "top_entropy_quantile", "reward_concurrency"),
 )
 
 # settings that are fields of TRL's config under the same name and with the same meaning
@@ -318,6 +324,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
         for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -576,6 +583,7 @@ def trl_settings(config: Config, steps: int) -> dict:
         settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
     settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
     extra = trainer_fields(config.trainer_args)
+    settings["chat_template_kwargs"] = trl_template_settings(config)
     settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
     return settings | extra
 
@@ -731,6 +739,66 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+def as_turns(prompt, chat: bool):
+    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
+
+
+def strings_past_template(config, tokenizer, prompts: list) -> int:
+    """How many prompts are strings that bypass the model's chat template."""
+    if config.chat or not tokenizer.chat_template:
+        return 0
+    return sum(isinstance(prompt, str) for prompt in prompts)
+
+
+def check_template(config, tokenizer, source: str, prompts: list) -> None:
+    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none."""
+    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
+    strings = strings_past_template(config, tokenizer, prompts)
+    ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
+    if strings and not ours:
+        say(
+            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
+            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
+            "try --chat"
+        )
+
+
+def trl_template_settings(config: Config) -> dict:
+    """Settings of the chat template, from --chat_template_kwargs or TRL's field of that name in --trainer_args."""
+    ours, theirs = template_settings(config), trainer_fields(config.trainer_args).get("chat_template_kwargs") or {}
+    need(not (ours and theirs), "got chat_template_kwargs in --trainer_args too; expected it once; try it as a flag")
+    return ours or theirs
+
+
 def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows, column = read_rows(source), config.prompt_column
@@ -745,15 +813,17 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
         "log_metric",
         column,
     }
-    template, kept = trainer_fields(config.trainer_args).get("chat_template_kwargs") or {}, []
+    template, kept = trl_template_settings(config), []
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
         near = suggest(column, list(row)).replace("try", "try --prompt_column") or "; try --prompt_column NAME"
         need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
-        prompt = row[column]
-        check_prompt(prompt, where)
+        given = row[column]
+        check_prompt(given, where)
+        prompt = as_turns(given, config.chat)
         kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
-        alike = not kept or isinstance(kept[0]["prompt"], str) == isinstance(prompt, str)
+        first = as_turns(kept[0]["prompt"], config.chat) if kept else prompt
+        alike = isinstance(first, str) == isinstance(prompt, str)
         need(alike, f"{where}: got prompts of two kinds, {kinds}; expected one kind, as TRL templates all alike")
         need(
             isinstance(prompt, str) or tokenizer.chat_template,
@@ -771,11 +841,12 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
         need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
         if len(ids) <= config.max_prompt_length:
             columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": prompt, "prompt_ids": list(ids), "columns": columns})
+            kept.append({"prompt": given, "prompt_ids": list(ids), "columns": columns})
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     return kept
 
 
@@ -797,6 +868,7 @@ def left_tokenizer(config: Config):
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
+    give_template(tokenizer, config.chat_template)
     return tokenizer
 
 
@@ -861,16 +933,221 @@ def reward_arguments(rows: list[dict], completions: list[str], completion_ids: l
     }
 
 
-def awaited(result):
-    """The result of a reward function, awaited in a thread of its own if it is a coroutine."""
-    if not inspect.isawaitable(result):
-        return result
+FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 
-    async def wait():
-        return await result
 
-    with ThreadPoolExecutor(1) as pool:  # no event loop runs in a new thread
-        return pool.submit(asyncio.run, wait()).result()
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    return bool(one)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -878,7 +1155,9 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
     values = result.tolist() if hasattr(result, "tolist") else result
     if not isinstance(values, list | tuple) or len(values) != len(completions):
         got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
     scores = []
     for i, value in enumerate(values):
         value = value.item() if hasattr(value, "item") else value
@@ -889,11 +1168,20 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
     return scores
 
 
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
+def plain_function(function):
+    """The user's function inside a PerSample; any other as it is."""
+    return function.function if isinstance(function, PerSample) else function
+
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
 
 
 class Scorer:
@@ -903,8 +1191,9 @@ class Scorer:
     the file itself, not what a table with one type per column would have made of them.
     """
 
-    def __init__(self, rows: list[dict]):
+    def __init__(self, rows: list[dict], limits: CallLimits | None = None):
         self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
+        self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
@@ -912,10 +1201,10 @@ class Scorer:
         name = base = getattr(function, "__name__", type(function).__name__)
         taken = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # other metrics' keys
         number = 1
-        while name in taken or self.functions.get(name, function) is not function:
+        while name in taken or plain_function(self.functions.get(name, function)) is not function:
             number += 1
             name = f"{base}_{number}"
-        self.functions[name] = function
+        self.functions.setdefault(name, as_reward(function))
         weights[name] = weights.get(name, 0.0) + weight
 
     def check_columns(self, row: dict) -> None:
@@ -939,7 +1228,8 @@ class Scorer:
         wrapped = []
         for name, function in self.functions.items():
             scored = functools.partial(self.scored, name)
-            if any(map(inspect.iscoroutinefunction, (function, function.__call__))):
+            plain = plain_function(function)
+            if any(map(inspect.iscoroutinefunction, (plain, plain.__call__))):
                 scored = functools.partial(self.scored_in_thread, name)
 
             def reward(prompts, completions, scored=scored, **given):
@@ -961,7 +1251,9 @@ class Scorer:
         """Score a rollout in training and remember it."""
         begin = time.perf_counter()
         if self.latest.get("completion_ids") is not completion_ids:
+            completions = self.visible(completions, completion_ids, [self.rows[i] for i in row])
             self.latest = {"completion_ids": completion_ids, "completions": completions, "row": row, "rewards": {}}
+        completions = self.latest["completions"]
         values = [None] * len(completions)
         if name in self.active:
             values = self.score(name, [self.rows[i] for i in row], completions, completion_ids, extra)
@@ -969,30 +1261,40 @@ class Scorer:
             self.seconds += time.perf_counter() - begin
         return values
 
+    def visible(self, completions: list, completion_ids: list, rows: list[dict]) -> list:
+        """Completions in the form of the rows' prompts, with the special tokens that TRL leaves out of their text."""
+        if self.tokenizer is None or is_parsed(self.tokenizer):
+            pairs = zip(rows, completions, strict=True)
+            return [text_of_turns(c) if isinstance(row["prompt"], str) else c for row, c in pairs]
+        return as_completions(self.tokenizer, rows, completion_ids, self.eos_ids)
+
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
 
-        def call(chosen: slice):
+        function = self.functions[name]
+
+        def given(chosen: slice) -> dict:
             arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
-            arguments |= {"completions": completions[chosen], **extra}
-            parameters = inspect.signature(self.functions[name]).parameters.values()
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-            return awaited(self.functions[name](**arguments))
+            return arguments | {"completions": completions[chosen], **extra}
+
+        def where(i: int) -> str:
+            return f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
 
         try:
-            return checked_scores(name, call(slice(None)), completions)
-        except RewardError:
-            raise
-        except Exception as error:
-            for i, completion in enumerate(completions):
+            result = scored_batch(function, given(slice(None)), self.limits)
+        except CallFailed as failed:
+            error = failed.__cause__
+            raised = f"raised {type(error).__name__}: {error}"
+            if isinstance(function, PerSample):
+                raise RewardError(f"{where(failed.number)}: {raised}") from error
+            for i in range(0 if is_passing(error) else len(completions)):  # a lost connection is of no row
                 try:
-                    call(slice(i, i + 1))
-                except Exception as failure:
-                    where = f"reward {name}, row {i}, completion {text_of_turns(completion)[:200]!r}"
-                    raise RewardError(f"{where}: raised {type(failure).__name__}: {failure}") from failure
-            what = f"reward {name}: raised {type(error).__name__}: {error}"
-            raise RewardError(f"{what} on a batch, though on no single row of it") from error
+                    scored_batch(function, given(slice(i, i + 1)), self.limits)
+                except CallFailed as alone:
+                    cause = alone.__cause__
+                    raise RewardError(f"{where(i)}: raised {type(cause).__name__}: {cause}") from cause
+            raise RewardError(f"reward {name}: {raised} on a batch, though on no single row of it") from error
+        return checked_scores(name, result, completions)
 
     def samples(self, eos_ids: list[int]) -> list[dict]:
         """The latest rollout of this process."""
@@ -1094,7 +1396,7 @@ def parse_stages(specs: list[str]) -> list[tuple[list[str], int, float]]:
 
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     """The reward functions and the stages of the run; without --stages there is one."""
-    scorer, stages = Scorer(rows), []
+    scorer, stages = Scorer(rows, call_limits(config)), []
     for rewards, steps, rate in parse_stages(config.stages):
         stages.append(Stage({}, steps, rate))
         for function, weight in [pair for name in rewards for pair in resolve_rewards(name, config)]:
@@ -1168,15 +1470,22 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
     return found
 
 
-def as_completions(tokenizer, prompts: list, ids: list[list[int]]) -> list:
-    """Completions in the form in which TRL hands them to rewards."""
-    if isinstance(prompts[0], str):
-        return tokenizer.batch_decode(ids, skip_special_tokens=True)
-    if any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema")):
+def is_parsed(tokenizer) -> bool:
+    """Whether TRL turns completions into messages by the tokenizer's own template or schema of responses."""
+    return any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+
+
+def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
+    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat."""
+    if is_parsed(tokenizer) and not all(isinstance(row["prompt"], str) for row in rows):
         from trl.chat_template_utils import parse_response
 
         return [[parse_response(tokenizer, row)] for row in ids]
-    return [[{"role": "assistant", "content": text}] for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+    texts = [visible_text(tokenizer, row, eos_ids) for row in ids]
+    return [
+        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+        for row, text in zip(rows, texts, strict=True)
+    ]
 
 
 def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict]) -> tuple[dict, list[dict]]:
@@ -1192,7 +1501,7 @@ def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[di
     ids, states = ids[: len(share)], scorer.state_dict()  # what adapts does so to training only
     samples, failure = [], None
     try:
-        made = as_completions(trainer.processing_class, [row["prompt"] for row in share], ids) if share else []
+        made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
         extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
         parts = {name: scorer.score(name, share, made, ids, extra) for name in goal.weights} if share else {}
         for i, row in enumerate(share):
@@ -1507,7 +1816,8 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     from trl import GRPOTrainer
 
     order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
-    data = Dataset.from_dict({"prompt": [row["prompt"] for row in rows], "row": list(range(len(rows)))}).select(order)
+    sent = [as_turns(row["prompt"], config.chat) for row in rows]
+    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
     extra = {}
     if config.lora_rank:
         from peft import LoraConfig
@@ -1534,6 +1844,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data
     trainer.remove_callback(PrinterCallback)
+    run.scorer.tokenizer, run.scorer.eos_ids = trainer.processing_class, trainer.eos_token_ids
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
@@ -1694,7 +2005,7 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
         ids = torch.tensor([row["prompt_ids"]], device=model.device)
         limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
         made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
-        found.append({"prompt": row["prompt"], "completion": tokenizer.decode(made, skip_special_tokens=True)})
+        found.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
     return found
 
 
@@ -2164,6 +2475,7 @@ def print_plan(config: Config) -> int:
     args = trl_settings(resolved, plan.steps)
     trl_config(resolved, plan.steps)
     longest = max(len(row["prompt_ids"]) for row in ready.rows)
+    prompts = [row["prompt"] for row in ready.rows + ready.held_out]
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
     shown = {
         "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
@@ -2172,6 +2484,7 @@ def print_plan(config: Config) -> int:
             "prompts": len(ready.rows),
             "held_out_prompts": len(ready.held_out),
             "longest_prompt_tokens": longest,
+            "prompts_past_the_chat_template": strings_past_template(config, ready.tokenizer, prompts),
             "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
             "completions_per_step": plan.completions_per_step,
             "prompts_per_rollout": plan.prompts_per_rollout,

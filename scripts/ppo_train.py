@@ -37,7 +37,6 @@ Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged
 import argparse
 import asyncio
 import contextlib
-import copy
 import csv
 import dataclasses
 import difflib
@@ -55,7 +54,6 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,7 +121,13 @@ class Config:
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
@@ -296,13 +300,14 @@ FREE_ON_RESUME = {
     *("steps", "output_dir", "resume", "dry_run", "device", "report_to", "keep_checkpoints", "micro_batch_tokens"),
     *("rollout_batch_size", "logits_chunk", "gradient_checkpointing"),
     *("sample_every", "plot_every", "eval_every", "save_every", "max_bad_updates", "merge_lora", "vllm_memory"),
+    *("reward_timeout", "reward_concurrency", "reward_retries"),
 }
 
 
 POSITIVE = (
     *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
     *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
-    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high"),
+    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high", "reward_concurrency"),
 )
 
 
@@ -360,6 +365,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
         for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -1033,12 +1039,66 @@ def read_rows(source: str) -> list[dict]:
     raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
-def encode_prompt(tokenizer, prompt) -> list[int]:
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+def as_turns(prompt, chat: bool):
+    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
+
+
+def strings_past_template(config, tokenizer, prompts: list) -> int:
+    """How many prompts are strings that bypass the model's chat template."""
+    if config.chat or not tokenizer.chat_template:
+        return 0
+    return sum(isinstance(prompt, str) for prompt in prompts)
+
+
+def check_template(config, tokenizer, source: str, prompts: list) -> None:
+    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none."""
+    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
+    strings = strings_past_template(config, tokenizer, prompts)
+    ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
+    if strings and not ours:
+        say(
+            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
+            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
+            "try --chat"
+        )
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
     if isinstance(prompt, str):
         return tokenizer(prompt).input_ids
     if tokenizer.chat_template:
-        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
@@ -1060,6 +1120,7 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
+    template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
         need(
@@ -1069,7 +1130,7 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
         prompt = row[config.prompt_column]
         check_prompt(prompt, where)
         try:
-            ids = list(encode_prompt(tokenizer, prompt))
+            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
             raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
         need(ids, f"{where}: got a prompt of no tokens; expected at least one")
@@ -1082,6 +1143,7 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
         say(f"{source}: left out {too_long}")
     if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
         say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
     return kept
 
 
@@ -1136,20 +1198,238 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
-class Reward:
-    """The weighted sum of reward functions with TRL's signature `(prompts, completions, **columns) -> list`.
+FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*.
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    return bool(one)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
     """
 
-    def __init__(self, specs: list[str]):
-        self.functions, self.weights, self.silent = {}, {}, False
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
                 name += "_2"
-            self.functions[name], self.weights[name] = function, weight
+            self.functions[name], self.weights[name] = as_reward(function), weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -1163,36 +1443,24 @@ class Reward:
                     "expected that column too; try --reward FILE.py:function with a function for this data",
                 )
 
-    def call(self, name: str, arguments: dict):
-        """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
-        function = self.functions[name]
-        parameters = inspect.signature(function).parameters.values()
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-        return function(**arguments)
-
-    def run(self, arguments: dict) -> dict[str, list]:
-        """Raw results by function; async functions run concurrently, in a thread without an event loop."""
-        results = {name: self.call(name, arguments) for name in self.functions}
-        waiting = [name for name, result in results.items() if inspect.isawaitable(result)]
-
-        async def gather():
-            return await asyncio.gather(*(results[name] for name in waiting))
-
-        if waiting:
-            with ThreadPoolExecutor(1) as pool:
-                results.update(zip(waiting, pool.submit(asyncio.run, gather()).result(), strict=True))
-        return results
+    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
+        """Raw results by function; async ones run together."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
         """Return (scores [n], {function: list of n floats or None}) for n completions."""
         if not rows:  # more processes than held-out prompts
             return [], {}
-        arguments = reward_arguments(rows, completions, completion_ids)
-        try:
-            results = self.run(arguments)
-        except Exception as error:
-            raise self.blame(rows, completions, completion_ids, error) from error
+        results = self.run(rows, completions, completion_ids)
         parts = {name: self.check(name, result, completions) for name, result in results.items()}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -1208,7 +1476,9 @@ class Reward:
         values = result.tolist() if hasattr(result, "tolist") else result
         if not isinstance(values, list | tuple) or len(values) != len(completions):
             got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+            expected = f"expected a list of {len(completions)}, one per completion{one}"
+            raise RewardError(f"reward {name}: got {got}; {expected}")
         checked = []
         for i, value in enumerate(values):
             value = value.item() if hasattr(value, "item") else value
@@ -1218,18 +1488,21 @@ class Reward:
             checked.append(None if value is None else float(value))
         return checked
 
-    def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """Find the function and the first row that raise by calling them one at a time."""
-        alone = copy.copy(self)
-        for name in self.functions:
-            alone.functions = {name: self.functions[name]}
-            for i, text in enumerate(completions):
-                try:
-                    alone.run(reward_arguments([rows[i]], [text], [completion_ids[i]]))
-                except Exception as failure:
-                    where = f"reward {name}, row {i}, completion {text[:200]!r}"
-                    return RewardError(f"{where}: raised {type(failure).__name__}: {failure}")
-        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row of it")
+    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
+        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
+        if isinstance(function, PerSample):
+            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
+        if is_passing(error):  # of the connection, not of a row
+            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
+        for row, text in enumerate(completions):
+            try:
+                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
+            except CallFailed as failed:
+                cause = failed.__cause__
+                where = f"reward {name}, row {row}, completion {text[:200]!r}"
+                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
+        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
 def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
@@ -1286,9 +1559,11 @@ def load_tokenizer(config: Config):
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        return AutoTokenizer.from_pretrained(config.model)
+        tokenizer = AutoTokenizer.from_pretrained(config.model)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
 
 
 def disable_dropout(model) -> None:
@@ -1797,6 +2072,17 @@ class VllmEngine:
         ]
 
 
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
 def collect(config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
     rank, size = world()
@@ -1805,7 +2091,7 @@ def collect(config: Config, models: Models, engine, reward: Reward, rows: list[d
         start = time.perf_counter()
         outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
         sampled = time.perf_counter()
-        texts = models.tokenizer.batch_decode([ids for ids, _ in outputs], skip_special_tokens=True)
+        texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
         for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
             timer[phase] = timer.get(phase, 0.0) + seconds
@@ -2642,7 +2928,7 @@ def load_splits(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
 def load_reward(config: Config) -> Reward:
     """The configured reward functions, by default those of the embedded task."""
     defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
-    return Reward(config.reward or defaults)
+    return Reward(config.reward or defaults, call_limits(config))
 
 
 def train(config: Config) -> int:
@@ -3069,8 +3355,9 @@ def dry_run(config: Config) -> None:
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
-    reward = load_reward(config)
-    rows, held_out = load_splits(config, load_tokenizer(config))
+    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer)
+    prompts = [row["prompt"] for row in rows + held_out]
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
     with torch.device("meta"):
@@ -3084,6 +3371,7 @@ def dry_run(config: Config) -> None:
             "prompts": len(rows),
             "held_out_prompts": len(held_out),
             "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
             "prompts_per_step": config.batch_size // config.group_size,
             "completions": config.steps * config.batch_size,
             "passes_over_the_data": round(config.steps * config.batch_size / config.group_size / len(rows), 2),

@@ -35,10 +35,12 @@ Exit codes: 0 ready (or scored, listed), 1 not ready (--score: a row could not b
 """
 
 import argparse
+import asyncio
 import contextlib
 import csv
 import difflib
 import faulthandler
+import functools
 import importlib.util
 import inspect
 import json
@@ -52,6 +54,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -61,6 +64,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
+OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
 KINDS = ("raised", "hung", "died", "malformed", "not_finite")  # how a call fails
 GIVE_UP = 3  # calls over the time limit, or dead processes, after which a function is not called again
@@ -223,6 +227,223 @@ def reward_arguments(rows: list[dict], completions: list[str], completion_ids: l
     }
 
 
+FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    return bool(one)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
 # ------------------------------------------------------------------------------------------------ the reward's process
 
 
@@ -233,7 +454,7 @@ def load_parts(specs: list[str]) -> dict[str, tuple]:
         name = getattr(function, "__name__", type(function).__name__)
         while name in parts:
             name += "_2"
-        parts[name] = function, weight
+        parts[name] = as_reward(function), weight
     return parts
 
 
@@ -282,18 +503,6 @@ def as_scores(result, count: int) -> dict:
     return {"values": floats, "bad": bad}
 
 
-def wait_for(awaitable):
-    """Result of an async reward, run as the trainers do: in a thread that has no event loop yet."""
-    import asyncio  # half of the start-up time where no reward is async
-    from concurrent.futures import ThreadPoolExecutor
-
-    async def wait():
-        return await awaitable
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, wait()).result()
-
-
 def own_frame(frames: list[tuple], files: list[str]) -> str:
     """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
     own = {Path(file).resolve() for file in files}
@@ -306,20 +515,18 @@ def raised_at(error: BaseException) -> list[tuple]:
     return [(f.filename, f.lineno, f.name) for f in reversed(traceback.extract_tb(error.__traceback__))]
 
 
-def call_once(function, arguments: dict, files: list[str]) -> dict:
+def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -> dict:
     """Call a function with what its signature takes: scores or failure, the seconds, and whether inputs changed."""
     parameters = inspect.signature(function).parameters
     before, reply = pickle.dumps(arguments), {}
     given = arguments | {name: value for name, value in TRL_EXTRAS.items() if name in parameters}
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        given = {name: value for name, value in given.items() if name in parameters}
     started = time.perf_counter()
     try:
-        result = function(**given)
-        result = wait_for(result) if inspect.isawaitable(result) else result
+        result = scored_batch(function, given, limits)
         reply["seconds"] = time.perf_counter() - started
         reply |= as_scores(result, len(arguments["completions"]))
-    except BaseException as error:  # SystemExit ends a training run too
+    except BaseException as caught:  # SystemExit ends a training run too
+        error = caught.__cause__ if isinstance(caught, CallFailed) else caught
         reply |= {"seconds": time.perf_counter() - started, "where": own_frame(raised_at(error), files)}
         reply["raised"] = f"raised {type(error).__name__}: {error}"[:300]
     return reply | {"changed": pickle.dumps(arguments) != before}
@@ -330,7 +537,7 @@ def serve_rewards(fd: int) -> None:
     os.set_inheritable(fd, False)
     connection = Connection(fd)
     sys.dont_write_bytecode = True  # no __pycache__ beside the reward file
-    specs, timeout_s, trace = connection.recv()
+    specs, timeout_s, trace, limits = connection.recv()
     files = [file_of(spec) for spec in specs]
     try:
         parts = load_parts(specs)
@@ -348,7 +555,7 @@ def serve_rewards(fd: int) -> None:
             return
         # its own C thread ends the process even where a regular expression holds the interpreter
         faulthandler.dump_traceback_later(timeout_s, exit=True, file=trace)
-        reply = call_once(parts[name][0], arguments, files)
+        reply = call_once(parts[name][0], arguments, files, CallLimits(*limits))
         faulthandler.cancel_dump_traceback_later()
         connection.send(reply)
 
@@ -356,8 +563,8 @@ def serve_rewards(fd: int) -> None:
 class RewardProcess:
     """The process in which rewards run: a hang or crash costs one call, and the next starts a new one."""
 
-    def __init__(self, specs: list[str], timeout_s: float):
-        self.specs, self.timeout_s, self.process = specs, timeout_s, None
+    def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
+        self.specs, self.timeout_s, self.process, self.limits = specs, timeout_s, None, limits or CallLimits()
         self.files, self.trace = [file_of(spec) for spec in specs], tempfile.TemporaryFile()
         self.functions = self.start()
 
@@ -370,7 +577,8 @@ class RewardProcess:
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        self.connection.send((self.specs, self.timeout_s, inherited[1]))
+        limits = (self.limits.timeout, self.limits.concurrency, self.limits.retries)
+        self.connection.send((self.specs, self.timeout_s, inherited[1], limits))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
             answer = f"got reward {', '.join(self.specs)}: importing it {self.end()}; expected an import that returns"
@@ -819,9 +1027,10 @@ ADVICE = {
     "signature": "add **kwargs",
     "latency": "bound the work per completion, or make it async",
     "long_gold": "a larger --max_new_tokens, shorter references, or --max_characters if tokens are longer here",
+    "chat": "--chat here and in the run, or chat messages; nothing for a base model",
     "groups": "easier or harder prompts, a larger --group_size, a finer reward; more samples for a surer forecast",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
 class Preflight:
@@ -863,6 +1072,7 @@ class Preflight:
         golds = self.gold()
         self.probes(golds)
         self.contract(golds)
+        self.prompts()
         self.groups(samples)
         self.functions(golds)
         self.findings.sort(key=lambda finding: finding["severity"] != "fail")
@@ -1056,6 +1266,14 @@ class Preflight:
         if forecast >= 0.5:
             what = f"{forecast:.0%} of the groups of {size} would have one score only, hence no advantage"
             self.find("groups", what, failed=forecast > self.args.max_zero_std)
+
+    def prompts(self) -> None:
+        """Tell of prompts that bypass a chat template."""
+        strings = sum(isinstance(row["prompt"], str) for row in self.rows)
+        self.report["string_prompts"] = strings
+        if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
+            what = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
+            self.find("chat", f"{what}: an instruct model rarely answers them, and rewards stay near 0")
 
     def functions(self, golds: list[Graded]) -> None:
         """Calls, failures, None and latency of each function."""
@@ -1259,7 +1477,7 @@ def score_file(args) -> int:
         where = f"{args.data}, row {row['number']}"
         need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
         pairs.append((row, text))
-    with RewardProcess(args.reward, args.timeout_s) as process:
+    with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
         grader = Grader(process)
         results = grader.grade(pairs)
     lines = [{"row": g.row["number"], "score": grader.total(g), "parts": g.parts} for g in results]
@@ -1285,7 +1503,7 @@ def preflight(args) -> int:
     """--reward: all checks on rows drawn from the data."""
     started, rows = time.perf_counter(), load_data(args)
     samples = load_samples(args, rows)
-    with RewardProcess(args.reward, args.timeout_s) as process:
+    with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
         report = Preflight(args, pick(rows, args.max_rows or 64, args.seed), process).run(samples)
     report["seconds"] = round(time.perf_counter() - started, 1)
     (print_json if args.json else print_report)(report)
@@ -1340,6 +1558,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     flag("max_rows", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
     flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
+    flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
+    flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
+    flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
+    flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
     flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
     flag("json", "print one JSON object on stdout", action="store_true")
@@ -1355,6 +1577,7 @@ def check_arguments(args) -> None:
     need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
     ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
     ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
+    ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}
     for name, (low, high) in {**ranges, "full_share": (0, 1), "min_recall": (0, 1), "max_zero_std": (0, 1)}.items():
         value = getattr(args, name)
         fits = value is None or low <= value <= high

@@ -480,17 +480,27 @@ def turn_end(tokenizer) -> list[int]:
 def template_ends_at_generation(s: Subject):
     """The ids of a prompt are those of prompt + answer up to where the answer starts."""
     tokenizer = s.models.tokenizer
-    chats = [row for row in s.rows if not isinstance(row["prompt"], str) and row["prompt"][-1]["role"] != "assistant"]
-    if not chats or not tokenizer.chat_template:
-        return None, "plain prompts" if not chats else "no chat template"
+    chats = [row for row in s.rows if sent_as_chat(s, row)]
+    if not tokenizer.chat_template:
+        return None, "no chat template"
+    if not chats:
+        return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
+    settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
     for row in chats:
-        turns = [*row["prompt"], {"role": "assistant", "content": ANSWER}]
-        whole = tokenizer.apply_chat_template(turns, return_dict=True)["input_ids"]
+        turns = [*sent_as_chat(s, row), {"role": "assistant", "content": ANSWER}]
+        whole = tokenizer.apply_chat_template(turns, return_dict=True, **settings)["input_ids"]
         if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
             ends = tokenizer.decode(row["prompt_ids"])[-30:]
             return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"
     ends = tokenizer.decode(chats[0]["prompt_ids"])[-30:]
     return True, f"{len(chats)} prompts end where an assistant turn starts: {ends!r}"
+
+
+def sent_as_chat(s: Subject, row: dict) -> list[dict]:
+    """The messages that a prompt is sent as, without an answer yet; none for plain text."""
+    if isinstance(row["prompt"], str):
+        return [{"role": "user", "content": row["prompt"]}] if getattr(s.config, "chat", False) else []
+    return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
 
 def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:

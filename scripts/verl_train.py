@@ -38,6 +38,7 @@ import copy
 import csv
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import inspect
 import json
@@ -52,6 +53,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -116,7 +118,13 @@ class Config:
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
@@ -321,7 +329,7 @@ HARDWARE = {
 POSITIVE = (
     *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
     *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
-    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high"),
+    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high", "reward_concurrency"),
 )
 
 
@@ -379,6 +387,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
         for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -517,6 +526,12 @@ model: @model.path critic.model.{path,tokenizer_path}
 data: data.train_files @model.custom_chat_template
 eval_data: data.{val_files,val_max_samples} trainer.val_before_train
 prompt_column: data.prompt_key
+chat: @model.custom_chat_template
+chat_template: @model.custom_chat_template
+chat_template_kwargs: data.apply_chat_template_kwargs
+reward_timeout:
+reward_concurrency:
+reward_retries:
 reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
     reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
     trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
@@ -706,6 +721,7 @@ ADDED = {
     *("reward.reward_kwargs.missing_eos_penalty", "reward.reward_kwargs.overlong_share"),
     *("algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"),
     "ray_kwargs.ray_init.address",
+    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
     *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
 }
@@ -825,6 +841,7 @@ def split_override(text: str) -> tuple[str, str, str]:
 def data_overrides(config: Config, job: Layout) -> dict:
     """Files, prompts and their lengths."""
     template = {} if job.template is None else {f"{MODEL}.custom_chat_template": job.template}
+    switches = template_settings(config)
     return {
         "data": {"data.train_files": job.file("train.parquet"), **template},
         "eval_data": {
@@ -832,6 +849,7 @@ def data_overrides(config: Config, job: Layout) -> dict:
             **({} if job.held_out else {"data.val_max_samples": 1}),
         },
         "prompt_column": {"data.prompt_key": "prompt"},
+        "chat_template_kwargs": {"data.apply_chat_template_kwargs": switches} if switches else {},
         "seed": {
             "data.seed": config.seed,
             f"{ACTOR}.data_loader_seed": config.seed,
@@ -1305,23 +1323,43 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     os.replace(temporary, path)
 
 
-def chat_template(model: str, rows: list[dict]) -> str | None:
-    """The chat template that gives verl our token ids where the model has none, or where prompts are text."""
-    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
-    need(len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
-    if is_text == {True}:  # written as they are, after the start token that the tokenizer puts before plain text
-        start = ""
-        with contextlib.suppress(OSError, ValueError):
-            from transformers import AutoTokenizer
-
-            tokenizer = AutoTokenizer.from_pretrained(model)
-            start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
-        return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+def own_template(model: str) -> bool:
+    """Whether a model brings a chat template; a hub id is taken to."""
     folder = Path(model)
     if not folder.is_dir() or (folder / "chat_template.jinja").exists():
-        return None
+        return True
     settings = folder / "tokenizer_config.json"
-    if settings.exists() and json.loads(settings.read_text(encoding="utf-8")).get("chat_template"):
+    return settings.exists() and bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
+
+
+def plain_text_template(model: str) -> str:
+    """A template that writes text as it is, after the start token that the tokenizer puts before plain text."""
+    start = ""
+    with contextlib.suppress(OSError, ValueError):
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
+    return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
+    """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
+    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
+    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
+    own = file or own_template(model)
+    has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
+    need(own or not chat, has)
+    if is_text == {True} and not chat:
+        if own and model != EMBEDDED_MODEL:
+            say(
+                f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
+                "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
+            )
+        return plain_text_template(model)
+    if file:
+        return template_text(file)
+    if own:
         return None
     say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
@@ -1365,20 +1403,238 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
-class Reward:
-    """The weighted sum of reward functions with TRL's signature `(prompts, completions, **columns) -> list`.
+FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*.
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    return bool(one)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
     """
 
-    def __init__(self, specs: list[str]):
-        self.functions, self.weights, self.silent = {}, {}, False
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
                 name += "_2"
-            self.functions[name], self.weights[name] = function, weight
+            self.functions[name], self.weights[name] = as_reward(function), weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -1392,36 +1648,24 @@ class Reward:
                     "expected that column too; try --reward FILE.py:function with a function for this data",
                 )
 
-    def call(self, name: str, arguments: dict):
-        """Call one function with the arguments that its signature takes; an async one returns a coroutine."""
-        function = self.functions[name]
-        parameters = inspect.signature(function).parameters.values()
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-        return function(**arguments)
-
-    def run(self, arguments: dict) -> dict[str, list]:
-        """Raw results by function; async functions run concurrently, in a thread without an event loop."""
-        results = {name: self.call(name, arguments) for name in self.functions}
-        waiting = [name for name, result in results.items() if inspect.isawaitable(result)]
-
-        async def gather():
-            return await asyncio.gather(*(results[name] for name in waiting))
-
-        if waiting:
-            with ThreadPoolExecutor(1) as pool:
-                results.update(zip(waiting, pool.submit(asyncio.run, gather()).result(), strict=True))
-        return results
+    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
+        """Raw results by function; async ones run together."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
         """Return (scores [n], {function: list of n floats or None}) for n completions."""
         if not rows:  # more processes than held-out prompts
             return [], {}
-        arguments = reward_arguments(rows, completions, completion_ids)
-        try:
-            results = self.run(arguments)
-        except Exception as error:
-            raise self.blame(rows, completions, completion_ids, error) from error
+        results = self.run(rows, completions, completion_ids)
         parts = {name: self.check(name, result, completions) for name, result in results.items()}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -1437,7 +1681,9 @@ class Reward:
         values = result.tolist() if hasattr(result, "tolist") else result
         if not isinstance(values, list | tuple) or len(values) != len(completions):
             got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            raise RewardError(f"reward {name}: got {got}; expected a list of {len(completions)}, one per completion")
+            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+            expected = f"expected a list of {len(completions)}, one per completion{one}"
+            raise RewardError(f"reward {name}: got {got}; {expected}")
         checked = []
         for i, value in enumerate(values):
             value = value.item() if hasattr(value, "item") else value
@@ -1447,18 +1693,21 @@ class Reward:
             checked.append(None if value is None else float(value))
         return checked
 
-    def blame(self, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """Find the function and the first row that raise by calling them one at a time."""
-        alone = copy.copy(self)
-        for name in self.functions:
-            alone.functions = {name: self.functions[name]}
-            for i, text in enumerate(completions):
-                try:
-                    alone.run(reward_arguments([rows[i]], [text], [completion_ids[i]]))
-                except Exception as failure:
-                    where = f"reward {name}, row {i}, completion {text[:200]!r}"
-                    return RewardError(f"{where}: raised {type(failure).__name__}: {failure}")
-        return RewardError(f"reward raised {type(error).__name__}: {error} on a batch, though on no single row of it")
+    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
+        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
+        if isinstance(function, PerSample):
+            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
+        if is_passing(error):  # of the connection, not of a row
+            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
+        for row, text in enumerate(completions):
+            try:
+                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
+            except CallFailed as failed:
+                cause = failed.__cause__
+                where = f"reward {name}, row {row}, completion {text[:200]!r}"
+                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
+        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
 def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
@@ -1484,8 +1733,8 @@ class RewardBatcher:
     One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
     """
 
-    def __init__(self, specs: list[str], columns: list[str]):
-        self.reward, self.columns = Reward(specs), columns
+    def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
+        self.reward, self.columns = Reward(specs, limits), columns
         self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix="reward")
 
     def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
@@ -1523,22 +1772,24 @@ class RewardBatcher:
         """A row as our rewards know it; its prompt comes from the reward manager."""
         extra = dict(extra_info or {})
         messages = [dict(message) for message in extra.pop("raw_prompt", [])]
+        extra.pop("completion_text", None)
         row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
         known, text = row_columns(row), bool(extra.get("prompt_is_text"))
         prompt = "".join(m["content"] for m in messages) if text else messages
         return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
 
 
-def make_compute_score(specs: list[str], columns: list[str], error_file: str = ""):
-    """verl's reward function for our rewards; verl_reward.py calls this."""
-    batcher = RewardBatcher(specs, columns)
+def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
+    """verl's reward function for our rewards; verl_reward.py calls this. `limits` are those of CallLimits."""
+    batcher = RewardBatcher(specs, columns, CallLimits(*limits))
 
     async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
         """The weighted sum as `score`, and every function's own value."""
         row = batcher.row(data_source, ground_truth, extra_info)
         ids = list((extra_info or {}).get("completion_ids") or [])
+        text = (extra_info or {}).get("completion_text", solution_str)  # with special tokens, which verl leaves out
         try:
-            return await asyncio.wrap_future(batcher.submit(row, solution_str, ids))
+            return await asyncio.wrap_future(batcher.submit(row, text, ids))
         except Exception as error:
             print(f"\n{error}\n", file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):  # the folder may be another machine's
@@ -1598,6 +1849,17 @@ def maxrl_advantages(scores, groups, **_):
     return (scores - mean) / (mean + 1e-6)
 
 
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
 def token_reward_manager():
     """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
     from transformers import GenerationConfig
@@ -1621,7 +1883,9 @@ def token_reward_manager():
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())
             ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
-            item.non_tensor_batch["extra_info"] |= {"completion_ids": ids, "raw_prompt": prompt}
+            text = visible_text(self.tokenizer, ids, self.ends)
+            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
+            item.non_tensor_batch["extra_info"] |= given
             result = await super().run_single(data)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
             result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
@@ -1758,7 +2022,9 @@ def imported_files(path: Path) -> list[Path]:
     return found
 
 
-def write_reward_module(folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = ""):
+def write_reward_module(
+    folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = "", limits=()
+):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
     A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
@@ -1785,9 +2051,9 @@ def write_reward_module(folder: Path, specs: list[str], columns: list[str], ship
             copy_to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(other, copy_to)
         moved.append(f"{place.name}/{path.name}:{name}{star}{weight}")
-    code = f"SPECS, COLUMNS, ERROR_FILE = {moved!r}, {columns!r}, {error_file!r}\n"
+    code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
-    code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE)"
+    code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
     module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
     code = "sys.modules[NAME].register_estimators()\n"
@@ -1816,7 +2082,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         held_out, more = verl_rows(read_rows(source), config.prompt_column, "test", Path(source).stem)
     prompts = config.batch_size // config.group_size
     need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
-    template = chat_template(config.model, rows + held_out)
+    template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out, folder / "val.parquet")
     specs = config.reward or EMBEDDED_SPECS
@@ -1826,7 +2092,8 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         error_file.unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    write_reward_module(folder, specs, columns, ship, str(error_file))
+    limits = dataclasses.astuple(call_limits(config))
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits)
     reward = Reward(specs)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
@@ -2494,17 +2761,46 @@ def config_findings(composed) -> list[str]:
     return found
 
 
-def our_prompt_ids(tokenizer, messages: list[dict], is_text: bool) -> list[int]:
+def our_prompt_ids(config: Config, tokenizer, messages: list[dict], is_text: bool) -> list[int]:
     """Token ids that our own trainers give a prompt."""
-    return encode_prompt(tokenizer, messages[0]["content"] if is_text else messages)
+    prompt = messages[0]["content"] if is_text and not config.chat else messages
+    return encode_prompt(tokenizer, prompt, **template_settings(config))
 
 
-def encode_prompt(tokenizer, prompt) -> list[int]:
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
     if isinstance(prompt, str):
         return tokenizer(prompt).input_ids
     if tokenizer.chat_template:
-        return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
@@ -2529,13 +2825,16 @@ def data_findings(composed, config: Config) -> tuple[dict, list[str], object, ob
         found.append(
             f"steps: got {composed.trainer.total_epochs} epochs; expected {epochs}, or the run ends early, unsaved"
         )
-    ours = AutoTokenizer.from_pretrained(config.model)
+    ours, template = AutoTokenizer.from_pretrained(config.model), data.get("apply_chat_template_kwargs") or {}
+    give_template(ours, config.chat_template)
     for i in range(0, len(rows), max(1, len(rows) // 8)):
         row = rows[i]
         is_text = bool(row["extra_info"].get("prompt_is_text"))
-        theirs = model.tokenizer.apply_chat_template(row["raw_prompt"], add_generation_prompt=True, tokenize=True)
+        theirs = model.tokenizer.apply_chat_template(
+            row["raw_prompt"], add_generation_prompt=True, tokenize=True, **template
+        )
         theirs = theirs["input_ids"] if hasattr(theirs, "keys") else theirs
-        if list(theirs) != list(our_prompt_ids(ours, row["raw_prompt"], is_text)):
+        if list(theirs) != list(our_prompt_ids(config, ours, row["raw_prompt"], is_text)):
             found.append(f"prompt: verl gives row {row['index']} other token ids than our trainers; try chat messages")
             break
     return report, found, rows, model.tokenizer
@@ -2571,7 +2870,7 @@ def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[s
         result = manager.loop.run_until_complete(manager.run_single(data))
         extra = row["extra_info"] | {"raw_prompt": row["raw_prompt"]}
         ours = mine.row(row["data_source"], row["reward_model"]["ground_truth"], extra)
-        scores, _ = mine.reward([ours], [tokenizer.decode(ids, skip_special_tokens=True)], [ids])
+        scores, _ = mine.reward([ours], [visible_text(tokenizer, ids, [])], [ids])
         return result, scores[0] - overlong_penalty(
             len(ids), composed.data.max_response_length, composed.reward.reward_kwargs.overlong_share
         )

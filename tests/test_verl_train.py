@@ -78,7 +78,7 @@ VARIANTS = [
     ["--lora_rank", "8", "--backend", "megatron", "--precision", "fp16"],
     ["--mismatch", "icepop", "--offload", "all", "--resume"],
     ["--mismatch", "seq_mask"],
-    ["--mismatch", "none"],
+    ["--mismatch", "none", "--chat_template_kwargs", '{"enable_thinking": false}'],
     ["--kl_coef", "0.1", "--kl_in", "loss", "--kl_estimator", "k2"],
     ["--aggregation", "fixed_length", "--norm_length", "64", "--lr_schedule", "cosine", "--critic_lr", "1e-4"],
 ]

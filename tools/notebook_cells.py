@@ -124,7 +124,7 @@ engine = ppo.HFEngine(config, start)
 tried = [row for row in rows[:8] for _ in range(GROUP_SIZE)]
 draws = np.random.default_rng(0).random((len(tried), MAX_NEW_TOKENS))
 ids = [ids for ids, _ in engine.generate([row["prompt_ids"] for row in tried], draws)]
-texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+texts = [ppo.visible_text(tokenizer, row, start.eos_ids) for row in ids]
 scores, parts = judge(tried, texts, ids)
 for i in range(min(8, len(tried))):
     values = ", ".join(f"{name} {'-' if of[i] is None else of[i]}" for name, of in parts.items())
@@ -228,7 +228,7 @@ def train_arm(name, settings, seed):
         prompts = [row for row in picked for _ in range(GROUP_SIZE)]
         noise = np.random.default_rng([seed, 3, step]).random((len(prompts), MAX_NEW_TOKENS))
         sampled = engine.generate([row["prompt_ids"] for row in prompts], noise)
-        texts = tokenizer.batch_decode([ids for ids, _ in sampled], skip_special_tokens=True)
+        texts = [ppo.visible_text(tokenizer, ids, models.eos_ids) for ids, _ in sampled]
 
         # score
         scores, _ = reward(prompts, texts, [ids for ids, _ in sampled])

@@ -1,0 +1,528 @@
+"""How every script calls rewards: both forms, async ones in one event loop with limits, and what text they get."""
+
+import http.server
+import json
+import threading
+import types
+
+import pytest
+from conftest import EVAL_DATA, TINY_LM, load_module, load_script, run_script, save_random_model
+
+SCRIPTS_THAT_SCORE = ("ppo_train", "on_policy_distillation", "evaluation", "verl_train")
+CALLERS = (*SCRIPTS_THAT_SCORE, "grpo_train", "reward_preflight")
+ROWS = [{"prompt": f"{i}+1=", "columns": {"answer": str(i + 1)}} for i in range(4)]
+TEXTS = ["1", "2", "no", "4"]  # the third is wrong
+IDS = [[5], [6], [7, 8], [9]]
+
+FORMS = """
+import asyncio
+
+def one(prompt, completion, answer):
+    return float(completion == answer and prompt.endswith("+1="))
+
+async def one_async(completion, answer, prompt):
+    await asyncio.sleep(0)
+    return float(completion == answer)
+
+def none_of_one(completion, **columns):
+    assert set(columns) == {"prompt", "answer", "completion_ids"}, columns
+    return float(len(columns["completion_ids"])) if columns["answer"] != "2" else None
+
+def batch(completions, answer, **kwargs):
+    return [float(c == a) for c, a in zip(completions, answer)]
+
+def both(prompt, completions):
+    return [0.0] * len(completions)
+
+def raises(completion, answer):
+    return 1.0 / (completion != "no")
+
+def single(prompts, completions):
+    return 1.0
+
+class Object:
+    async def __call__(self, prompt, completion):
+        return len(completion)
+
+an_object = Object()
+"""
+
+# a client that is bound to the event loop in which it first connected
+CLIENT = """
+import httpx
+
+client = httpx.AsyncClient(base_url="http://127.0.0.1:{port}", trust_env=False)
+
+async def judge(prompts, completions, **kwargs):
+    return [(await client.get("/score", params={{"text": text}})).raise_for_status().json() for text in completions]
+
+async def judge_one(prompt, completion):
+    return (await client.get("/score", params={{"text": completion}})).raise_for_status().json()
+"""
+
+
+class Server:
+    """A judge on this machine: scores are lengths; keeps connections, counts calls, fails or waits when told."""
+
+    def __init__(self):
+        server = self
+        self.fail, self.calls, self.now, self.most, self.lock = [], 0, 0, 0, threading.Lock()
+        self.release, self.wanted = threading.Event(), 0
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                with server.lock:
+                    server.calls, server.now = server.calls + 1, server.now + 1
+                    server.most = max(server.most, server.now)
+                    status = server.fail.pop(0) if server.fail else 200
+                    if server.now == server.wanted:
+                        server.release.set()
+                if server.wanted:
+                    server.release.wait(60)
+                body = json.dumps(len(self.path.partition("text=")[2])).encode()
+                with server.lock:
+                    server.now -= 1
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.port = self.http.server_port
+
+
+@pytest.fixture
+def server():
+    found = Server()
+    yield found
+    found.release.set()
+    found.http.shutdown()
+    found.http.server_close()
+
+
+@pytest.fixture
+def forms(tmp_path):
+    (tmp_path / "forms.py").write_text(FORMS)
+    return str(tmp_path / "forms.py")
+
+
+@pytest.fixture
+def client(tmp_path, server):
+    (tmp_path / "client.py").write_text(CLIENT.format(port=server.port))
+    return str(tmp_path / "client.py")
+
+
+def call(name: str, spec: str, rows=ROWS, texts=TEXTS, ids=IDS, limits=None) -> list:
+    """Scores of one function by the script's own way of calling rewards."""
+    script = load_script(name)
+    limits = limits or script.CallLimits()
+    ((function, _),) = script.load_rewards(spec)
+    if name in SCRIPTS_THAT_SCORE:
+        return next(iter(script.Reward([spec], limits)(rows, texts, ids)[1].values()))
+    if name == "reward_preflight":
+        given = script.reward_arguments(rows, texts, ids)
+        reply = script.call_once(script.as_reward(function), given, [], limits)
+        if "raised" in reply:
+            raise script.UserError(reply["raised"])
+        return reply["values"]
+    scorer = script.Scorer(rows, limits)
+    scorer.add(function, 1.0, {})
+    turns = script.reward_arguments(rows, texts, ids)["completions"]
+    return scorer.score(next(iter(scorer.functions)), rows, turns, ids, {})
+
+
+# ------------------------------------------------------------------------------------------------ the two forms
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_both_forms_are_called_with_what_they_name(name, forms):
+    right = [1.0, 1.0, 0.0, 1.0]
+    assert call(name, f"{forms}:batch") == right
+    assert call(name, f"{forms}:one") == right
+    assert call(name, f"{forms}:one_async") == right
+    assert call(name, f"{forms}:none_of_one") == [1.0, None, 2.0, 1.0]
+    assert call(name, f"{forms}:an_object") == [1.0, 1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_one_sample_of_a_chat_has_the_completion_as_text(name, tmp_path):
+    code = "def f(prompt, completion):\n    return float(prompt[-1]['content'] == '0+1=' and completion == '1')\n"
+    (tmp_path / "chat.py").write_text(code)
+    rows = [{"prompt": [{"role": "user", "content": "0+1="}], "columns": {}}]
+    assert call(name, f"{tmp_path / 'chat.py'}:f", rows, ["1"], [[5]]) == [1.0]
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_a_signature_of_both_forms_is_refused_with_both_shown(name, forms):
+    script = load_script(name)
+    with pytest.raises(script.UserError) as caught:
+        call(name, f"{forms}:both")
+    text = str(caught.value)
+    assert "def reward(prompt, completion, answer) -> float" in text and "def reward(prompts, completions," in text
+    assert "prompt and completions" in text and caught.value.code == 2
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_the_row_that_raises_is_named(name, forms):
+    script = load_script(name)
+    with pytest.raises(script.UserError, match="ZeroDivisionError") as caught:
+        call(name, f"{forms}:raises")
+    assert name == "reward_preflight" or "reward raises, row 2, completion 'no'" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [n for n in CALLERS if n != "reward_preflight"])
+def test_one_score_for_a_batch_says_how_to_take_one_sample(name, forms):
+    script = load_script(name)
+    with pytest.raises(
+        script.RewardError, match=r"got a float; expected a list of 4.*parameters prompt and completion"
+    ):
+        call(name, f"{forms}:single")
+
+
+@pytest.mark.parametrize("name", SCRIPTS_THAT_SCORE)
+def test_a_column_that_one_sample_needs_must_be_there(name, forms):
+    script = load_script(name)
+    reward = script.Reward([f"{forms}:one"])
+    reward.check_columns(ROWS[0])
+    with pytest.raises(script.UserError, match="takes 'answer'; got data with the columns none"):
+        reward.check_columns({"prompt": "a", "columns": {}})
+
+
+def test_trl_trains_with_a_reward_of_one_sample(forms, tmp_path):
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(8)))
+    flags = ["--data", data, "--reward", f"{forms}:one", "--reward", f"{forms}:one_async", "--steps", "1"]
+    flags += ["--num_generations", "2", "--per_device_train_batch_size", "8", "--max_completion_length", "4"]
+    done = run_script("grpo_train", *flags, "--output_dir", tmp_path / "run", timeout=300)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {"reward/one", "reward/one_async"} <= set(metrics)
+
+
+@pytest.mark.parametrize("function", ["one", "one_async", "an_object"])
+def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
+    out = tmp_path / "ported.py"
+    example = ["--example", '{"completion": "2", "answer": "2", "prompt": "1+1="}']
+    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, *example]
+    done = run_script("create_reward_template", *flags)
+    assert done.returncode == 0, done.stderr
+    port = load_module(out, f"ported_{function}")
+    found = port.compute_score("data", "2", "2", {"prompt": "1+1="})
+    if function != "one":
+        import asyncio
+
+        found = asyncio.run(found)
+    assert found["score"] == 1.0 and found["applies"] == 1.0 and port.self_test() == 0
+
+
+# ------------------------------------------------------------------------------------------------ one event loop
+
+
+@pytest.mark.parametrize("function", ["judge", "judge_one"])
+@pytest.mark.parametrize("name", CALLERS)
+def test_a_client_of_the_module_serves_several_batches(name, function, client, server):
+    for _ in range(3):
+        assert call(name, f"{client}:{function}") == [1.0, 1.0, 2.0, 1.0]
+    assert server.calls == 12
+
+
+def test_the_self_test_of_an_async_port_has_one_loop(client, tmp_path, server):
+    out, cases = tmp_path / "ported.py", []
+    for text in ("1", "22", "333"):
+        cases += ["--example", json.dumps({"completion": text, "answer": "2", "score": len(text)})]
+    done = run_script(
+        "create_reward_template", "--from", f"{client}:judge_one", "--for", "verl", "--output", out, *cases
+    )
+    assert done.returncode == 0, done.stderr
+    assert load_module(out, "ported_client").self_test() == 0 and server.calls == 3
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_a_busy_judge_is_asked_again_but_a_fault_is_not(name, client, server):
+    script = load_script(name)
+    server.fail = [503, 429]
+    assert call(name, f"{client}:judge_one") == [1.0, 1.0, 2.0, 1.0] and server.calls == 6
+    server.fail, server.calls = [404], 0
+    with pytest.raises(script.UserError, match="404"):
+        call(name, f"{client}:judge_one", ROWS[:1], TEXTS[:1], IDS[:1])
+    assert server.calls == 1
+    server.fail, server.calls = [500] * 9, 0
+    with pytest.raises(script.UserError, match="500"):
+        call(name, f"{client}:judge", ROWS[:1], TEXTS[:1], IDS[:1], limits=script.CallLimits(retries=1))
+    assert server.calls == 2  # and no search for the row: the failure is of the connection
+
+
+def test_no_more_calls_at_once_than_allowed(client, server, ppo):
+    server.wanted = 2  # answers come once two calls wait together
+    limits = ppo.CallLimits(concurrency=2)
+    assert call("ppo_train", f"{client}:judge_one", limits=limits) == [1.0, 1.0, 2.0, 1.0]
+    assert server.most == 2
+
+
+def test_a_call_that_takes_too_long_is_ended(tmp_path, ppo):
+    source = "import asyncio\nended = []\nasync def never(completion):\n    try:\n        await asyncio.sleep(3600)\n"
+    (tmp_path / "never.py").write_text(source + "    finally:\n        ended.append(1)\n")
+    limits = ppo.CallLimits(timeout=0.05, retries=1)
+    with pytest.raises(ppo.RewardError, match=r"row 0.*TimeoutError: no answer in 0.05 s; try a higher"):
+        call("ppo_train", f"{tmp_path / 'never.py'}:never", ROWS[:1], TEXTS[:1], IDS[:1], limits)
+    ((function, _),) = ppo.load_rewards(f"{tmp_path / 'never.py'}:never")
+    assert function.__globals__["ended"] == [1, 1]
+
+
+def test_an_exit_in_an_async_reward_ends_the_call_and_not_the_loop(tmp_path, ppo):
+    (tmp_path / "leave.py").write_text("import sys\nasync def leave(completion):\n    sys.exit(7)\n")
+    with pytest.raises(SystemExit):
+        call("ppo_train", f"{tmp_path / 'leave.py'}:leave")
+    (tmp_path / "stay.py").write_text("async def stay(completion):\n    return 1.0\n")
+    assert call("ppo_train", f"{tmp_path / 'stay.py'}:stay") == [1.0] * 4
+
+
+class Status(Exception):
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+PASSING = [
+    (ConnectionResetError(), True),
+    (TimeoutError(), True),
+    (Status(status_code=429), True),
+    (Status(status=503), True),
+    (Status(response=types.SimpleNamespace(status_code=500)), True),
+    (Status(response=types.SimpleNamespace(status_code=400)), False),
+    (Status(code="rate_limit"), False),
+    (KeyError("answer"), False),
+    (FileNotFoundError(), False),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), PASSING, ids=repr)
+def test_which_failures_may_pass(error, expected, ppo):
+    assert ppo.is_passing(error) is expected
+
+
+def test_libraries_errors_may_pass(ppo):
+    import httpx
+
+    assert ppo.is_passing(httpx.ConnectError("x")) and ppo.is_passing(httpx.ReadTimeout("x"))
+
+
+def test_limits_come_from_the_command_line(ppo):
+    config = ppo.parse_config(["--reward_timeout=5", "--reward_concurrency=3", "--reward_retries=0"])
+    assert ppo.load_reward(config).limits == ppo.CallLimits(5.0, 3, 0)
+
+
+# ------------------------------------------------------------------------------------------------ the chat template
+
+
+@pytest.fixture
+def strings(tmp_path):
+    path = tmp_path / "strings.jsonl"
+    path.write_text('{"prompt": "1+1=", "answer": "2"}\n' * 8)
+    return path
+
+
+DRY = {
+    "ppo_train": ["--batch_size=8"],
+    "on_policy_distillation": ["--batch_size=8", f"--teacher={TINY_LM}"],
+    "grpo_train": [],
+}
+
+
+@pytest.mark.parametrize("name", DRY)
+def test_dry_run_says_that_strings_bypass_the_template(name, strings, forms, tmp_path):
+    flags = [f"--data={strings}", f"--reward={forms}:one", "--dry_run", f"--output_dir={tmp_path / 'o'}", *DRY[name]]
+    done = run_script(name, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "8 of 8 prompts are strings, which bypass the chat template" in done.stderr and "--chat" in done.stderr
+    assert json.loads(done.stdout)["batch"]["prompts_past_the_chat_template"] == 8
+    done = run_script(name, *flags, "--chat")
+    assert done.returncode == 0 and "bypass" not in done.stderr, done.stderr
+    assert json.loads(done.stdout)["batch"]["prompts_past_the_chat_template"] == 0
+
+
+@pytest.mark.parametrize("name", ["ppo_train", "grpo_train"])
+def test_the_embedded_task_is_no_mistake(name):
+    done = run_script(name, "--dry_run")
+    assert done.returncode == 0 and "bypass" not in done.stderr
+
+
+def loaded(name: str, strings, *flags):
+    """(rows, tokenizer) of a trainer's data."""
+    script = load_script(name)
+    config = script.parse_config([f"--data={strings}", *flags])
+    if name == "grpo_train":
+        tokenizer = script.left_tokenizer(config)
+        return script.load_task(config, tokenizer, str(strings)), tokenizer
+    tokenizer = script.load_tokenizer(config)
+    return script.load_prompts(config, tokenizer, str(strings)), tokenizer
+
+
+TEMPLATE = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if loud is defined %}{{ loud }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("name", DRY)
+def test_chat_and_template_settings_decide_what_the_model_reads(name, strings, tmp_path):
+    from transformers import AutoTokenizer
+
+    plain = AutoTokenizer.from_pretrained(TINY_LM)
+    turns = [{"role": "user", "content": "1+1="}]
+    rows, _ = loaded(name, strings, "--chat")
+    assert rows[0]["prompt_ids"] == plain.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
+    assert rows[0]["prompt"] == "1+1="  # what rewards get stays the data's
+    file = tmp_path / "own.jinja"
+    file.write_text(TEMPLATE)
+    rows, tokenizer = loaded(
+        name, strings, "--chat", f"--chat_template={file}", '--chat_template_kwargs={"loud": "!?"}'
+    )
+    assert tokenizer.decode(rows[0]["prompt_ids"]) == "[user]1+1=!?" and tokenizer.chat_template == TEMPLATE
+
+
+@pytest.mark.parametrize("name", [*DRY, "verl_train"])
+def test_template_settings_that_cannot_work_are_refused(name, strings, tmp_path):
+    script = load_script(name)
+    bare = save_random_model("llama", tmp_path / "bare", chat_template=False)
+    for value in ("{", "[1]", '{"tokenize": false}'):
+        with pytest.raises(script.UserError, match="expected a JSON object"):
+            script.template_settings(types.SimpleNamespace(chat_template_kwargs=value))
+    with pytest.raises(script.UserError, match="which is no file"):
+        script.template_text(str(tmp_path / "none.jinja"))
+    if name != "verl_train":
+        with pytest.raises(script.UserError, match="no chat template"):
+            loaded(name, strings, "--chat", f"--model={bare}")
+    else:
+        rows, _ = script.verl_rows([{"prompt": "1+1="}], "prompt")
+        with pytest.raises(script.UserError, match="no chat template"):
+            script.chat_template(bare, rows, chat=True)
+
+
+def test_kwargs_of_a_yaml_file_are_a_mapping(ppo, tmp_path):
+    (tmp_path / "c.yaml").write_text("chat_template_kwargs: {enable_thinking: false}\n")
+    config = ppo.parse_config(["--config", str(tmp_path / "c.yaml")])
+    assert ppo.template_settings(config) == {"enable_thinking": False}
+
+
+def test_verl_gets_the_same_prompts_with_chat(tmp_path, capsys, ppo):
+    verl = load_script("verl_train")
+    tokenizer = ppo.load_tokenizer(ppo.Config())
+    rows, _ = verl.verl_rows([{"prompt": "1+1="}], "prompt")
+    assert verl.chat_template(str(TINY_LM), rows, chat=True) is None  # the model's own
+    assert rows[0]["extra_info"]["prompt_is_text"]  # rewards get the data's text
+    config = verl.parse_config(["--print", "--chat", '--chat_template_kwargs={"x": false}'])
+    ids = verl.our_prompt_ids(config, tokenizer, rows[0]["prompt"], True)
+    assert ids == tokenizer.apply_chat_template(rows[0]["prompt"], add_generation_prompt=True)["input_ids"]
+    other = save_random_model("llama", tmp_path / "m")
+    verl.chat_template(other, rows)
+    assert "bypass the chat template" in capsys.readouterr().err
+    (tmp_path / "t.jinja").write_text(TEMPLATE)
+    assert verl.chat_template(other, rows, chat=True, file=str(tmp_path / "t.jinja")) == TEMPLATE
+
+
+def test_preflight_tells_of_strings(strings, forms):
+    flags = ["--reward", f"{forms}:one", "--data", strings, "--json", "--max_rows", "4"]
+    done = run_script("reward_preflight", *flags)
+    report = json.loads(done.stdout)
+    assert report["string_prompts"] == 4
+    (finding,) = [f for f in report["findings"] if f["check"] == "chat"]
+    assert finding["severity"] == "warning" and "--chat" in finding["try"]
+    report = json.loads(run_script("reward_preflight", *flags, "--chat").stdout)
+    assert not [f for f in report["findings"] if f["check"] == "chat"]
+
+
+def test_selfcheck_tells_of_strings_and_checks_turns(strings, forms):
+    flags = [f"--data={strings}", f"--reward={forms}:one"]
+    trainer = str(load_script("ppo_train").__file__)
+    for chat, part in (([], "bypass the chat template"), (["--chat"], "prompts end where an assistant turn starts")):
+        done = run_script("selfcheck", trainer, *flags, *chat, timeout=300)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("template_ends_at_generation"))
+        assert part in line, (line, done.stderr)
+
+
+def test_evaluation_takes_a_template_and_its_settings(tmp_path):
+    evaluation = load_script("evaluation")
+    (tmp_path / "t.jinja").write_text(TEMPLATE)
+    flags = ["--task=math", f"--chat_template={tmp_path / 't.jinja'}", '--chat_template_kwargs={"loud": "!?"}']
+    config = evaluation.parse_config([*flags, f"--data={EVAL_DATA}"])
+    evaluation.check_choices(config)
+    model = evaluation.LocalModel(config, str(TINY_LM), evaluation.start_processes(config))
+    task = types.SimpleNamespace(
+        settings={"max_new_tokens": 4}, logprobs=False, stops=lambda chat: [], question=lambda row: "1+1="
+    )
+    _, ((request,),), _ = evaluation.make_requests(config, task, model, [{}], [])
+    assert model.tokenizer.decode(request.ids) == "[user]1+1=!?"
+    with pytest.raises(evaluation.UserError, match="expected auto, on, off, or a file"):
+        evaluation.check_choices(evaluation.parse_config(["--task=math", "--chat_template=none.jinja"]))
+
+
+# ------------------------------------------------------------------------------------------------ special tokens
+
+
+DECODERS = ("ppo_train", "on_policy_distillation", "evaluation", "grpo_train", "verl_train")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_only_the_end_is_cut_from_a_completion(name):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    user = next(token for token in tokenizer.all_special_tokens if "user" in token)
+    ids = tokenizer(f"#### 1{user}2").input_ids
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    script = load_script(name)
+    for tail in ([], [end], [end, pad, pad], [pad]):
+        assert script.visible_text(tokenizer, [*ids, *tail], [end]) == f"#### 1{user}2"
+    assert script.visible_text(tokenizer, [end, *ids], [end]) == f"{tokenizer.eos_token}#### 1{user}2"
+
+
+def test_trainers_score_what_the_policy_wrote(ppo):
+    tokenizer = ppo.load_tokenizer(ppo.Config())
+    user = next(token for token in tokenizer.all_special_tokens if "user" in token)
+    ids = [*tokenizer(f"1{user}2").input_ids, tokenizer.eos_token_id]
+    seen = []
+
+    def reward(rows, texts, completion_ids):
+        seen.extend(texts)
+        return [0.0], {"r": [0.0]}
+
+    engine = types.SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * len(ids))])
+    models = types.SimpleNamespace(tokenizer=tokenizer, eos_ids=[tokenizer.eos_token_id])
+    ppo.collect(ppo.Config(), models, engine, reward, [{"prompt": "p", "prompt_ids": [1], "columns": {}}], None, {})
+    assert seen == [f"1{user}2"]
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_grpo_gives_rewards_the_tokens_that_trl_leaves_out(chat, tmp_path):
+    grpo = load_script("grpo_train")
+    tokenizer = grpo.left_tokenizer(grpo.parse_config([]))
+    user = next(token for token in tokenizer.all_special_tokens if "user" in token)
+    ids = [*tokenizer(f"1{user}2").input_ids, tokenizer.eos_token_id]
+    prompt = [{"role": "user", "content": "p"}] if chat else "p"
+    (tmp_path / "r.py").write_text(
+        "SEEN = []\ndef r(prompt, completion):\n    SEEN.append(completion)\n    return 0.0\n"
+    )
+    ((function, _),) = grpo.load_rewards(f"{tmp_path / 'r.py'}:r")
+    scorer = grpo.Scorer([{"prompt": prompt, "columns": {}}])
+    scorer.add(function, 1.0, {})
+    scorer.enter(grpo.Stage({"r": 1.0}, 1))
+    scorer.tokenizer, scorer.eos_ids = tokenizer, [tokenizer.eos_token_id]
+    said = [[{"role": "assistant", "content": "12"}]] if chat else ["12"]  # as TRL decodes it
+    scorer.scored("r", said, [ids], [0])
+    assert function.__globals__["SEEN"] == [f"1{user}2"]
+
+
+def test_evaluation_scores_what_the_model_wrote():
+    evaluation = load_script("evaluation")
+    config = evaluation.parse_config(["--task=math"])
+    model = evaluation.LocalModel(config, str(TINY_LM), evaluation.start_processes(config))
+    user = next(token for token in model.tokenizer.all_special_tokens if "user" in token)
+    ids = [*model.tokenizer(f"#### 1{user}2").input_ids, model.tokenizer.eos_token_id]
+    assert model.finished(evaluation.Request([]), ids)["text"] == f"#### 1{user}2"
+    cut = model.finished(evaluation.Request([], stops=[user]), ids)
+    assert cut["text"] == "#### 1" and cut["finish"] == "stop"
