@@ -1454,6 +1454,11 @@ class GrpoRun:
             self.write(step, {})
         return control
 
+    def on_save(self, args, state, control, **_):
+        """Leave a checkpoint as others can read it, with the start's tokenizer."""
+        if world()[0] == 0:
+            tidy_checkpoint(self.config, Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
     def share_reward_state(self) -> None:
         """Give every process the first one's state of adaptive rewards, as each has seen its own completions only."""
         states = self.scorer.state_dict()
@@ -1663,6 +1668,12 @@ def save_plain_tokenizer(config: Config, folder: Path) -> None:
     AutoTokenizer.from_pretrained(config.model).save_pretrained(folder)
 
 
+def tidy_checkpoint(config: Config, folder: Path) -> None:
+    """Put the start's tokenizer into a checkpoint of TRL's, and let others read its files as the umask has it."""
+    save_plain_tokenizer(config, folder)
+    follow_umask(folder)
+
+
 def export_final(config: Config, trainer) -> None:
     """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
     raw = Path(config.output_dir) / ".final.raw"
@@ -1861,6 +1872,7 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
+            trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
             say(f"saved step {step}; mend the reward and go on with --resume")
         raise
     except torch.OutOfMemoryError as error:

@@ -892,6 +892,15 @@ LOSSES = {
 }
 
 
+def check_loss(config: Config) -> None:
+    """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
+    need(
+        isinstance(LOSSES[config.loss], PolicyLoss),
+        f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected a PolicyLoss; try "
+        f"LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)",
+    )
+
+
 def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
     """The tokens that Clip-Cov or KL-Cov treats, [B, T] of 0 and 1: a share cov_frac, at least one where there is one.
 
@@ -979,13 +988,10 @@ def sum_over_processes(tensor):
 
 def of_first_process(tensor):
     """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
-    if world()[1] == 1:
+    rank, size = world()
+    if size == 1:
         return tensor
-    import torch.distributed as dist
-
-    tensor = tensor.contiguous()
-    dist.broadcast(tensor, 0)
-    return tensor
+    return sum_over_processes(tensor.clone() if rank == 0 else tensor.new_zeros(tensor.shape))
 
 
 def gather_rows(mine: list, error: Exception | None = None) -> list:
@@ -2619,6 +2625,7 @@ def train(config: Config) -> int:
         config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
     device = start_processes(config)
     check_config(config, world()[1])
+    check_loss(config)
     settle_precision(config, device)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
         set_seed(config.seed)
@@ -2744,6 +2751,7 @@ def dry_run(config: Config) -> None:
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
+    check_loss(config)
     settle_precision(config, torch.device(device_name(config)))
     reward = load_reward(config)
     rows, held_out = load_splits(config, load_tokenizer(config))

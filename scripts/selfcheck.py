@@ -65,7 +65,7 @@ def say(text: str) -> None:
 # ------------------------------------------------------------------------------------------------ the trainer
 
 NEEDED = (
-    *("UserError", "parse_config", "check_config", "start_processes", "settle_precision", "check_context", "autocast"),
+    *("UserError", "parse_config", "check_config", "start_processes", "check_context", "autocast"),
     *("load_tokenizer", "load_splits", "load_reward", "load_models", "batch_rows", "HFEngine", "collect", "collate"),
     *("make_experience", "make_optimizer", "update", "accumulate_gradients", "policy_loss", "switch_checkpointing"),
     *("predicting_states", "token_logprobs"),
@@ -136,7 +136,8 @@ def prepare(trainer, config) -> Subject:
     """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
     trainer.check_config(config)
     device = trainer.start_processes(config)
-    trainer.settle_precision(config, device)
+    if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
+        trainer.settle_precision(config, device)
     reward = trainer.load_reward(config)
     rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
     small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}

@@ -201,10 +201,10 @@ class Config:
     # precision and memory
     precision: str = setting(
         "auto",
-        "compute precision, auto: bf16, but fp32 with --run where no CUDA GPU has it; trained weights stay fp32",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
         ["auto", "fp32", "bf16", "fp16"],
     )
-    device: str = setting("auto", "only auto or cuda: verl finds the devices by itself")
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
@@ -255,7 +255,7 @@ class Config:
 
 
 def precision_of_machines(local: bool) -> str:
-    """What `--precision auto` is: bf16 on a cluster, as verl trains on GPUs that have it, else as this machine can."""
+    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as what verl needs runs on such GPUs."""
     if not local:
         return "bf16"
     import torch
@@ -1032,7 +1032,9 @@ def optimizer_overrides(config: Config, job: Layout) -> dict:
     lr, critic_lr = learning_rates(config, job.parameters or 1e9)
     prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
     shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"
-    eps = {"adam_eps" if config.backend == "megatron" else "eps": config.adam_eps}
+    betas, adam = {f"{p}.betas": [0.9, config.adam_beta2] for p in prefixes}, {"eps": config.adam_eps}
+    if config.backend == "megatron":  # reads no betas, and has its own names
+        betas, adam = {}, {"adam_eps": config.adam_eps, "adam_beta2": config.adam_beta2}
     return {
         "lr": {f"{OPTIM}.lr": lr},
         "critic_lr": {"critic.optim.lr": critic_lr} if config.advantage == "gae" else {},
@@ -1040,8 +1042,8 @@ def optimizer_overrides(config: Config, job: Layout) -> dict:
         "warmup_steps": {f"{p}.lr_warmup_steps": config.warmup_steps for p in prefixes},
         "weight_decay": {f"{p}.weight_decay": config.weight_decay for p in prefixes},
         "max_grad_norm": {f"{OPTIM}.clip_grad": config.max_grad_norm},
-        "adam_beta2": {f"{p}.betas": [0.9, config.adam_beta2] for p in prefixes},
-        "adam_eps": {f"{p}.override_optimizer_config": eps for p in prefixes},
+        "adam_beta2": betas,
+        "adam_eps": {f"{p}.override_optimizer_config": adam for p in prefixes},
     }
 
 
@@ -2383,6 +2385,7 @@ def finish(config: Config, job: Layout, code: int) -> int:
     if not last.is_dir():
         say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
         return 1
+    follow_umask(output / "checkpoints")
     final = output / "final"
     source = last / ("lora_adapter" if config.lora_rank else "huggingface")
     if source.is_dir():
