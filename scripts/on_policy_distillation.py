@@ -305,6 +305,7 @@ def check_settings_of_run(config: Config, world: int = 1) -> None:
         f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
         "policy whose log-probs the ratio compares; try a lower --temperature",
     )
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     for name, value in vars(config).items():
         if isinstance(value, int | float):
             ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)

@@ -118,7 +118,8 @@ def test_two_processes_train_what_one_does(folder, name):
 def test_the_runs_hold_what_they_are_for(folder):
     """Groups of equal score are there, so rows contribute nothing; dynamic sampling draws again; warm-up warms up."""
     rounding, dynamic = (figures(folder / "two" / name) for name in ("rounding", "dynamic sampling"))
-    assert all(0 < line["reward/zero_std_frac"] < 1 for line in rounding), rounding
+    equal = [line["reward/zero_std_frac"] for line in rounding if "reward/zero_std_frac" in line]
+    assert 0 < sum(equal) < len(equal), equal
     assert any(line["rollout/samples"] > 16 for line in dynamic)
     first = sorted((folder / "two" / "warm-up" / "checkpoints").iterdir())[2]
     policy, start = load_file(first / "policy" / "model.safetensors"), load_file(TINY_LM / "model.safetensors")
