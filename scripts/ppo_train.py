@@ -896,7 +896,7 @@ def check_loss(config: Config) -> None:
     """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
     need(
         isinstance(LOSSES[config.loss], PolicyLoss),
-        f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected a PolicyLoss; try "
+        f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss; try "
         f"LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)",
     )
 

@@ -255,7 +255,7 @@ class Config:
 
 
 def precision_of_machines(local: bool) -> str:
-    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as what verl needs runs on such GPUs."""
+    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as GPUs that verl runs on have it."""
     if not local:
         return "bf16"
     import torch

@@ -1,6 +1,6 @@
 """Several trainings in the processes of one torchrun launch: run_in_each_process.py RUNS.json, for test_processes.py.
 
-RUNS.json is a list of {"script", "flags", "disturb"}. Process 1 alone adds `disturb` to GRPO's advantages, as a sum on a
+RUNS.json is a list of {"script", "flags", "disturb"}. Process 1 alone adds `disturb` to GRPO advantages, as a sum on a
 GPU may come out in another order there.
 """
 

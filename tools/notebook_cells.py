@@ -112,7 +112,7 @@ judge = ppo.Reward(REWARDS)  # the baseline's rewards measure both arms, whateve
 judge.check_columns(rows[0])
 
 parameters = sum(p.numel() for p in start.policy.parameters())
-gib = parameters * (4 + 16 + (4 if config.precision == "fp32" else 2)) / 2**30  # start; policy, gradient, Adam; reference
+gib = parameters * (4 + 16 + (4 if config.precision == "fp32" else 2)) / 2**30  # start; trained; reference
 print(f"{parameters:,} parameters on {device}: {gib:.2f} GiB for weights, gradients, Adam and reference")
 print(f"{len(rows)} prompts, {len(held_out)} held out")
 for row in rows[:3]:
