@@ -94,7 +94,7 @@ def train_trl(args, folder: str, mark) -> str:
         gradient_checkpointing=False,
         weight_decay=0.0,
         max_grad_norm=1.0,
-        adam_epsilon=1e-5,
+        adam_epsilon=1e-8,
         report_to="none",
         save_strategy="no",
         logging_steps=1,

@@ -84,7 +84,7 @@ def main() -> None:
     args = parser.parse_args()
     flags = ["--steps", str(args.steps), "--batch_size", str(args.batch_size), "--ppo_epochs", str(args.ppo_epochs)]
     flags += ["--minibatches", "1", "--max_new_tokens", "32", "--lr", "2e-4", "--kl_coef", "0.01", "--vf_coef", "0.5"]
-    extra = ["--critic", args.critic, "--micro_batch_tokens", "2048"]
+    extra = ["--critic", args.critic, "--micro_batch_tokens", "2048", "--missing_eos_penalty", "1"]  # as TRL's worker
     rows = []
     for pair in range(args.pairs):
         seeded = [*flags, "--seed", str(pair)]

@@ -78,7 +78,7 @@ def main() -> None:
         beta=0.0,
         loss_type="dapo",
         reward_weights=[1.0, 0.2],
-        adam_epsilon=1e-5,
+        adam_epsilon=1e-8,
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,

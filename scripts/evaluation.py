@@ -141,8 +141,8 @@ class Config:
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time")
-    precision: str = setting("auto", "auto: bf16 on CUDA, else fp32", ["auto", "fp32", "bf16", "fp16"])
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
@@ -528,16 +528,66 @@ def gather_rows(mine: list, error: Exception | None = None) -> list:
     return merged
 
 
+def device_name(config: Config) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def settle_precision(config: Config, device) -> None:
+    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
+
+    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
+    """
+    import torch
+
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    import torch
+
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: Config, device):
+    """The dtype of matrix products and of frozen weights."""
+    import torch
+
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
 def start_processes(config: Config):
     """Return this process's device; join the process group of a torchrun launch."""
     import torch
     import torch.distributed as dist
 
-    name = config.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    able = name == "cpu" or (name.split(":")[0] == "cuda" and torch.cuda.is_available())
-    need(able, f"got --device {name}; expected auto, cpu, or cuda[:N] on a machine that has it; try --device cpu")
+    name = device_name(config)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         if name == "cuda":
             name = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -1669,7 +1719,8 @@ def common_prefix(sequences: list[list[int]]) -> list[int]:
 def nucleus(log_probs, top_p: float):
     """log_probs [B, V] without the tokens outside the smallest set with probability top_p."""
     ordered, index = log_probs.sort(dim=-1, descending=True)
-    outside = ordered.double().exp().cumsum(-1) - ordered.double().exp() >= top_p  # the mass before each token
+    mass = ordered.to(widest_float(log_probs.device)).exp()
+    outside = mass.cumsum(-1) - mass >= top_p  # the mass before each token
     return log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
 
 
@@ -1677,8 +1728,9 @@ def inverse_cdf(log_probs, uniform):
     """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
     import torch
 
-    cdf = log_probs.double().exp().cumsum(-1)
-    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - 1e-12)  # below the total in spite of rounding
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
@@ -1759,7 +1811,6 @@ class LocalModel:
     can_logprobs = True
 
     def __init__(self, config: Config, source: str, device):
-        import torch
 
         self.config, self.source, self.device, self.notes = config, source, device, []
         started = time.perf_counter()
@@ -1788,18 +1839,9 @@ class LocalModel:
         self.vocabulary, self.dtype = text.vocab_size, next(self.model.parameters()).dtype
         self.plain_cache = self.has_plain_cache() if self.can_logprobs else False
         self.budget, self.tokens, self.load_s = config.batch_tokens, 0, time.perf_counter() - started
-        if self.dtype == torch.float32:
-            torch.set_float32_matmul_precision("highest")
-
-    def precision(self) -> str:
-        """fp32, bf16 or fp16; `auto` is bf16 on CUDA, else fp32, with either engine."""
-        if self.config.precision != "auto":
-            return self.config.precision
-        return "bf16" if self.device.type == "cuda" else "fp32"
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
-        import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
 
@@ -1807,7 +1849,7 @@ class LocalModel:
         logging.disable_progress_bar()
         found = Path(source).is_dir() or is_hub_id(source)
         need(found, f"got model {source!r}, which is not a folder; {LOADABLE}")
-        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision()]
+        dtype = compute_dtype(self.config, self.device)
         adapter = Path(source) / "adapter_config.json"
         base = source
         try:
@@ -1959,7 +2001,7 @@ class LocalModel:
             return None
         seeds = [[self.config.seed, r.seed(), r.sample] for r in requests]
         draws = np.stack([np.random.default_rng(seed).random(width) for seed in seeds])
-        return torch.as_tensor(draws, device=self.device)
+        return torch.as_tensor(draws).to(widest_float(self.device)).to(self.device)
 
     def pick(self, logits, noise):
         """One token per row of logits [B, V]: the most likely one, or by inverse CDF of noise [B]."""
@@ -2119,7 +2161,7 @@ class LocalModel:
                 scored = torch.tensor(requests[i].scored, device=self.device)
                 k = len(scored)
                 nats = own[-k:].gather(-1, scored[:, None]).squeeze(-1) - log_z[-k:]
-                total = float(nats.double().sum())
+                total = float(nats.to(widest_float(nats.device)).sum())
                 need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
                 done(i, {"logprob": total, "count": k})
         self.tokens += sum(map(len, rows))
@@ -2141,7 +2183,7 @@ class VllmModel(LocalModel):
 
         adapter = (Path(source) / "adapter_config.json").is_file()
         need(not adapter, f"got adapters {source!r} with vllm; expected merged weights; try --engine hf")
-        kind = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[self.precision()]
+        kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
         settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
         settings["max_model_len"] = self.config.max_length or None
         try:
@@ -2269,6 +2311,7 @@ def open_models(config: Config):
         yield ServerModel(config)
     else:
         device = start_processes(config)
+        settle_precision(config, device)
         kind = {"hf": LocalModel, "vllm": VllmModel}[config.engine]
         for source in config.model or [EMBEDDED_MODEL]:
             yield kind(config, source, device)

@@ -135,7 +135,8 @@ def notebook_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", help=f"prompts: JSONL, JSON, CSV or parquet file, or hub id {own}")
     held_out = "held-out prompts (default: the embedded ones, or the last tenth of --data)"
     parser.add_argument("--eval_data", "--eval-data", default="", metavar="DATA", help=held_out)
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"], help="(default: %(default)s)")
+    precisions = {"choices": ["auto", "fp32", "bf16"], "default": "auto"}
+    parser.add_argument("--precision", **precisions, help="auto: bf16 where the CUDA GPU can (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="write over an existing file")
     return parser
 

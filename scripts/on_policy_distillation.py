@@ -188,11 +188,17 @@ class Config:
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps over which the learning rate rises")
     weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters where gradients are as small")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
     # precision and memory
-    precision: str = setting("fp32", "compute precision; trained weights stay fp32", ["fp32", "bf16", "fp16"])
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
     logits_chunk: int = setting(2**25, "logits (tokens x vocabulary) that exist at once, of each model")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
@@ -222,7 +228,7 @@ FREE_ON_RESUME = {
 POSITIVE = (
     *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
     *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "max_grad_norm"),
-    *("group_size", "mismatch_high", "reward_concurrency"),
+    *("group_size", "mismatch_high", "reward_concurrency", "adam_eps"),
 )
 
 
@@ -307,6 +313,7 @@ def check_settings_of_run(config: Config, world: int = 1) -> None:
         f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
         "policy whose log-probs the ratio compares; try a lower --temperature",
     )
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     for name, value in vars(config).items():
         if isinstance(value, int | float):
             ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
@@ -1279,18 +1286,53 @@ class Models:
     device: object
 
 
-def compute_dtype(config: Config):
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def settle_precision(config: Config, device) -> None:
+    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
+
+    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
+    """
+    import torch
+
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    import torch
+
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: Config, device):
     """The dtype of matrix products and of frozen weights."""
     import torch
 
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
 
 
 def autocast(config: Config, device):
     """Context in which the networks run; nothing in fp32."""
     import torch
 
-    return torch.autocast(device.type, dtype=compute_dtype(config), enabled=config.precision != "fp32")
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def load_tokenizer(config: Config):
@@ -1303,11 +1345,27 @@ def load_tokenizer(config: Config):
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model)
+        tokenizer = remember_padding(AutoTokenizer.from_pretrained(config.model))
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
+
+
+def remember_padding(tokenizer):
+    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer, folder: Path) -> None:
+    """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
+    backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
+    if backend:
+        backend.enable_padding(**padding) if padding else backend.no_padding()
+        backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
+    tokenizer.save_pretrained(folder)
 
 
 def disable_dropout(model) -> None:
@@ -1349,9 +1407,9 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
 
     extra = {}
     if config.load_in_4bit:
-        extra = {"quantization_config": nf4_config(compute_dtype(config)), "device_map": {"": device}}
+        extra = {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
     try:
-        dtype = compute_dtype(config) if config.lora_rank else torch.float32
+        dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
         model = auto_class.from_pretrained(source, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
@@ -1361,7 +1419,7 @@ def load_network(auto_class, source: str, config: Config, device, frozen: bool =
         kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
         for p in model.parameters():  # packed 4-bit weights are integers, and stay
             if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
-                p.data = p.data.to(compute_dtype(config))
+                p.data = p.data.to(compute_dtype(config, device))
     model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
     return model.requires_grad_(not frozen and not config.lora_rank).eval()
 
@@ -1852,15 +1910,15 @@ def check_pads(config: Config, models: Models, network, name: str) -> None:
     with torch.no_grad():
         gap = pads_gap(read, size, models.pad_id, models.device)
     need(
-        gap < gap_limit(config),
+        gap < gap_limit(config, models.device),
         f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
         "left; expected a network that leaves masked tokens out; try another architecture",
     )
 
 
-def gap_limit(config: Config) -> float:
+def gap_limit(config: Config, device) -> float:
     """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
-    return 0.01 if compute_dtype(config).itemsize > 2 else 0.2
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
 
 
 def decoding_of_policy(config: Config, models: Models) -> Decoding:
@@ -1872,7 +1930,8 @@ def decoding_of_policy(config: Config, models: Models) -> Decoding:
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
     with torch.no_grad():
         found = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), gap_limit(config)
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
+            gap_limit(config, models.device),
         )
     name = type(unwrapped(policy)).__name__
     need(
@@ -1942,7 +2001,7 @@ class HFEngine:
         tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
         logprobs = torch.zeros(n, limit, device=ids.device)
         lengths = torch.full((n,), limit, device=ids.device)
-        noise = None if noise is None else torch.as_tensor(noise, device=ids.device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(ids.device)).to(ids.device)
         rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
         running, cache = torch.ones_like(rows, dtype=torch.bool), None
         with torch.no_grad(), autocast(self.config, models.device):
@@ -1972,8 +2031,9 @@ def inverse_cdf(log_probs, uniform):
     """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
     import torch
 
-    cdf = log_probs.double().exp().cumsum(-1)
-    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - 1e-12)  # below the total in spite of rounding
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
@@ -1990,7 +2050,7 @@ class VllmEngine:
             ) from None
         self.vllm, self.config, self.models = vllm, config, models
         settings = {
-            "dtype": {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision],
+            "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,
             "max_model_len": config.max_prompt_tokens + config.max_new_tokens,
             "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
@@ -2277,9 +2337,27 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
 # ------------------------------------------------------------------------------------------------ update
 
 
-def default_rate(config: Config, parameters: int) -> float:
+def student_learning_rate(config: Config, parameters: int) -> float:
     """The learning rate, by model size where the setting is 0."""
-    return config.lr or (1e-3 if parameters < 50e6 else 1e-4 if config.lora_rank else 1e-5)
+    return config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
 
 
 def student_optimizer(config: Config, models: Models):
@@ -2287,9 +2365,10 @@ def student_optimizer(config: Config, models: Models):
     import torch
 
     params = [p for p in models.policy.parameters() if p.requires_grad]
-    lr = default_rate(config, sum(p.numel() for p in models.policy.parameters()))
+    lr = student_learning_rate(config, sum(p.numel() for p in models.policy.parameters()))
     group = {"params": params, "lr": lr, "initial_lr": lr}
-    return torch.optim.AdamW([group], eps=1e-5, weight_decay=config.weight_decay, fused=True)
+    betas = (0.9, config.adam_beta2)
+    return torch.optim.AdamW([group], betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
 
 
 MEANS = (
@@ -2443,11 +2522,14 @@ def apply_gradients(config: Config, optimizer, scaler):
     """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
     import torch
 
-    for p in (p for group in optimizer.param_groups for p in group["params"]):
-        if p.grad is None and world()[1] > 1:  # a process without rows of its own still takes part in the sum
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
+    for p, anywhere in zip(params, sum_over_processes(reached).tolist(), strict=True):
+        if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+            continue
+        if p.grad is None:  # a process without rows of its own still takes part in the sum
             p.grad = torch.zeros_like(p)
-        if p.grad is not None:
-            sum_over_processes(p.grad)
+        sum_over_processes(p.grad)
     scaler.unscale_(optimizer)
     clip = torch.nn.utils.clip_grad_norm_
     norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
@@ -2560,7 +2642,7 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
     if scored:
         kl = kl_estimate(batch["rollout_logprobs"], scored["teacher_logprobs"], "k3")
         return {"eval/reverse_kl": masked_mean(kl, batch["response_mask"]).item()}, samples
-    sums = torch.zeros(4, dtype=torch.float64, device=models.device)
+    sums = torch.zeros(4, dtype=widest_float(models.device), device=models.device)
     for teacher, mine in by_teacher(models, batch, range(len(samples))):
         for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
             piece, _ = trimmed(batch, piece_rows)
@@ -2740,6 +2822,13 @@ def plot_curves(source: Path, target: Path) -> None:
 # ------------------------------------------------------------------------------------------------ checkpoints
 
 
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
 def write_folder(target: Path, write) -> None:
     """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
     temporary = target.with_name(f".{target.name}.tmp")
@@ -2747,6 +2836,7 @@ def write_folder(target: Path, write) -> None:
     try:
         temporary.mkdir(parents=True)
         write(temporary)
+        follow_umask(temporary)
         for file in filter(Path.is_file, temporary.rglob("*")):
             with file.open("rb") as f:
                 os.fsync(f.fileno())
@@ -2768,7 +2858,7 @@ def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: di
 
         def write(folder: Path) -> None:
             models.policy.save_pretrained(folder / "policy")
-            models.tokenizer.save_pretrained(folder / "policy")
+            save_tokenizer(models.tokenizer, folder / "policy")
             if models.critic:
                 trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
                 torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
@@ -2870,7 +2960,7 @@ def export(config: Config, models: Models, target: Path) -> None:
 
     def write(folder: Path) -> None:
         policy.save_pretrained(folder)
-        models.tokenizer.save_pretrained(folder)
+        save_tokenizer(models.tokenizer, folder)
 
     write_folder(target, write)
 
@@ -2903,16 +2993,25 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
+def device_name(config: Config) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
 def start_processes(config: Config):
     """Return this process's device; join the process group of a torchrun launch."""
     import torch
     import torch.distributed as dist
 
-    name = config.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    able = name == "cpu" or (name.split(":")[0] == "cuda" and torch.cuda.is_available())
-    need(able, f"got --device {name}; expected auto, cpu, or cuda[:N] on a machine that has it; try --device cpu")
+    name = device_name(config)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         if name == "cuda":
             name = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -2939,8 +3038,7 @@ def train(config: Config) -> int:
         config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
     device = start_processes(config)
     check_settings_of_run(config, world()[1])
-    if config.precision != "fp32":
-        torch.set_float32_matmul_precision("high")  # TF32 for the float32 output layer: still finer than bf16
+    settle_precision(config, device)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
         set_seed(config.seed)
     teacher_specs(config)
@@ -3361,6 +3459,7 @@ def print_distillation_plan(config: Config) -> None:
 
     size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
     check_settings_of_run(config, size)
+    settle_precision(config, torch.device(device_name(config)))
     optional_reward(config)
     rows, held_out = load_splits(config, tokenizer)
     check_teachers(config, tokenizer, rows, held_out)
@@ -3373,7 +3472,7 @@ def print_distillation_plan(config: Config) -> None:
     longest = max(len(row["prompt_ids"]) for row in rows)
     fresh = config.batch_size - offpolicy_rows(config)
     plan = {
-        "settings": {**dataclasses.asdict(config), "lr": default_rate(config, counts[config.model])},
+        "settings": {**dataclasses.asdict(config), "lr": student_learning_rate(config, counts[config.model])},
         "batch": {
             "processes": size,
             "prompts": len(rows),

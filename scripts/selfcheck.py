@@ -67,7 +67,7 @@ def say(text: str) -> None:
 NEEDED = (
     *("UserError", "parse_config", "check_config", "start_processes", "check_context", "autocast"),
     *("load_tokenizer", "load_splits", "load_reward", "load_models", "batch_rows", "HFEngine", "collect", "collate"),
-    *("make_experience", "make_optimizer", "update", "accumulate_gradients", "policy_loss"),
+    *("make_experience", "make_optimizer", "update", "accumulate_gradients", "policy_loss", "switch_checkpointing"),
     *("predicting_states", "token_logprobs"),
 )
 
@@ -136,6 +136,8 @@ def prepare(trainer, config) -> Subject:
     """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
     trainer.check_config(config)
     device = trainer.start_processes(config)
+    if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
+        trainer.settle_precision(config, device)
     reward = trainer.load_reward(config)
     rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
     small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
@@ -338,8 +340,7 @@ def new_scaler(s: Subject):
 def trainer_gradients(s: Subject, batch: dict, **settings) -> list:
     """Gradients by the trainer's accumulate_gradients, in the mode in which it trains."""
     config, scaler = dataclasses.replace(s.config, **settings), new_scaler(s)
-    for network in networks(s):
-        network.train(s.config.gradient_checkpointing)
+    s.trainer.switch_checkpointing(s.models, s.config.gradient_checkpointing)
     try:
         s.trainer.accumulate_gradients(config, s.models, batch, list(range(len(s.probes))), scaler)
         return take_gradients(s, scaler.get_scale())
@@ -391,6 +392,7 @@ def watching(s: Subject, stop: bool = False):
             raise Seen
         return original(*args, **kwargs)
 
+    watched.__dict__.update(vars(original))  # what the entry says of itself
     table[name] = watched
     try:
         with contextlib.suppress(Seen):

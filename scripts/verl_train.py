@@ -203,11 +203,17 @@ class Config:
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps over which the learning rates rise")
     weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters where gradients are as small")
     max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each")
     max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
     # precision and memory
-    precision: str = setting("fp32", "compute precision; trained weights stay fp32", ["fp32", "bf16", "fp16"])
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
@@ -253,6 +259,27 @@ class Config:
         for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        if self.precision == "auto":
+            self.precision = precision_of_machines(self.run)
+
+
+def precision_of_machines(local: bool) -> str:
+    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as GPUs that verl runs on have it."""
+    if not local:
+        return "bf16"
+    import torch
+
+    return precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
 
 
 # What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
@@ -267,7 +294,7 @@ REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
 PRESETS = {
     "ppo": {
         **{"group_size": 1, "advantage": "gae", "ppo_epochs": 2, "kl_coef": 0.01, **REWARD_KL},
-        **{"missing_eos_penalty": 1.0, "dual_clip": 3.0},
+        **{"dual_clip": 3.0},
     },
     "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
     "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
@@ -329,7 +356,7 @@ HARDWARE = {
 POSITIVE = (
     *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
     *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
-    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high", "reward_concurrency"),
+    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high", "reward_concurrency", "adam_eps"),
 )
 
 
@@ -420,6 +447,7 @@ def check_config(config: Config, world: int = 1) -> None:
             need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
     part = math.lcm(config.minibatches * world, config.group_size)
@@ -589,6 +617,8 @@ lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
     @actor.optim.lr_decay_style critic.optim.lr_decay_style
 warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
 weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
+adam_beta2: @actor.optim.betas critic.optim.betas
+adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
 max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
 precision: @actor.fsdp_config.dtype @ref.fsdp_config.{dtype,model_dtype}
     critic.fsdp.dtype @actor.megatron.dtype @ref.megatron.dtype
@@ -613,7 +643,6 @@ nodes: trainer.nnodes
 gpus_per_node: trainer.n_gpus_per_node
 cpus: ray_kwargs.ray_init.{num_cpus,address} transfer_queue.backend.SimpleStorage.num_data_storage_units
 backend: model_engine @actor.strategy critic.strategy
-    @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
 verl_rollout: @rollout.name
 rollout_tensor_parallel: @rollout.tensor_model_parallel_size
 tensor_parallel: @actor.megatron.tensor_model_parallel_size
@@ -1023,8 +1052,9 @@ def optimizer_overrides(config: Config, job: Layout) -> dict:
     lr, critic_lr = learning_rates(config, job.parameters or 1e9)
     prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
     shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"
-    # ours; verl's own is 1e-8
-    eps = {} if config.backend == "megatron" else {f"{p}.override_optimizer_config": {"eps": 1e-5} for p in prefixes}
+    betas, adam = {f"{p}.betas": [0.9, config.adam_beta2] for p in prefixes}, {"eps": config.adam_eps}
+    if config.backend == "megatron":  # reads no betas, and has its own names
+        betas, adam = {}, {"adam_eps": config.adam_eps, "adam_beta2": config.adam_beta2}
     return {
         "lr": {f"{OPTIM}.lr": lr},
         "critic_lr": {"critic.optim.lr": critic_lr} if config.advantage == "gae" else {},
@@ -1032,7 +1062,8 @@ def optimizer_overrides(config: Config, job: Layout) -> dict:
         "warmup_steps": {f"{p}.lr_warmup_steps": config.warmup_steps for p in prefixes},
         "weight_decay": {f"{p}.weight_decay": config.weight_decay for p in prefixes},
         "max_grad_norm": {f"{OPTIM}.clip_grad": config.max_grad_norm},
-        "backend": eps,
+        "adam_beta2": betas,
+        "adam_eps": {f"{p}.override_optimizer_config": adam for p in prefixes},
     }
 
 
@@ -1134,9 +1165,27 @@ def model_path(model: str) -> str:
 
 def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
     """The policy's and the critic's learning rate, by model size where the setting is 0."""
-    tiny = parameters < 50e6
-    lr = config.lr or (2e-4 if tiny else 1e-5 if config.lora_rank else 1e-6)
-    return lr, config.critic_lr or (1e-3 if tiny else 1e-5)
+    lora = bool(config.lora_rank)
+    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
+    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
 
 
 # ------------------------------------------------------------------------------------------------ data
@@ -2999,6 +3048,7 @@ def finish(config: Config, job: Layout, code: int) -> int:
     if not last.is_dir():
         say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
         return 1
+    follow_umask(output / "checkpoints")
     final = output / "final"
     source = last / ("lora_adapter" if config.lora_rank else "huggingface")
     if source.is_dir():
@@ -3006,11 +3056,19 @@ def finish(config: Config, job: Layout, code: int) -> int:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.copytree(source, temporary)
         name_dtype(temporary)
+        follow_umask(temporary)
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
     summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
     print(json.dumps(summary, indent=1))
     return 0
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
 
 
 def name_dtype(folder: Path) -> None:

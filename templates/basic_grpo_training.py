@@ -84,10 +84,11 @@ def main():
     """Train, save adapter and merged model, and show what the merged model says."""
     import torch
     from peft import LoraConfig
-    from transformers import pipeline
+    from transformers import AutoTokenizer, pipeline
     from trl import GRPOConfig, GRPOTrainer
 
     gpu, dataset = torch.cuda.is_available(), make_dataset()
+    bf16 = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     config = GRPOConfig(
         output_dir=OUTPUT,
         max_steps=STEPS,
@@ -101,11 +102,11 @@ def main():
         logging_steps=5,
         save_steps=100,
         seed=0,
-        bf16=gpu,
+        bf16=bf16,
         use_cpu=not gpu,
         activation_checkpointing=gpu,  # what gradient_checkpointing is called today
         dataloader_pin_memory=gpu,
-        model_init_kwargs={"dtype": "bfloat16" if gpu else "float32"},
+        model_init_kwargs={"dtype": "bfloat16" if bf16 else "float32"},
     )
     model, lora = MODEL, LoraConfig(r=LORA_RANK, lora_alpha=2 * LORA_RANK, target_modules="all-linear")
     # Unsloth: a GPU, vLLM, and an environment of its own, as it pins TRL and transformers; then let this block in
@@ -121,7 +122,9 @@ def main():
 
     trainer.save_model(f"{OUTPUT}/adapter")
     trainer.model.merge_and_unload().save_pretrained(f"{OUTPUT}/merged")
-    trainer.processing_class.save_pretrained(f"{OUTPUT}/merged")
+    AutoTokenizer.from_pretrained(MODEL).save_pretrained(f"{OUTPUT}/merged")  # TRL's own pads on the left
+    for file in Path(OUTPUT).rglob("*.safetensors"):  # written for their owner only
+        file.chmod(Path(OUTPUT).stat().st_mode & 0o666)
 
     ask = pipeline("text-generation", model=f"{OUTPUT}/merged")
     for row in dataset.select(range(4)):

@@ -1565,7 +1565,7 @@ def test_names_are_those_of_the_documents(ppo):
 def test_presets_by_hand(ppo):
     """What tells one from another; the rest is GRPO's without KL."""
     for name, expected in {
-        "ppo": {"advantage": "gae", "group_size": 1, "ppo_epochs": 2, "dual_clip": 3.0, "missing_eos_penalty": 1.0},
+        "ppo": {"advantage": "gae", "group_size": 1, "ppo_epochs": 2, "dual_clip": 3.0, "missing_eos_penalty": 0.0},
         "grpo": {"advantage": "grpo", "aggregation": "seq_mean_token_mean", "kl_coef": 0.04, "kl_estimator": "k3"},
         "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm", "kl_coef": 0.0},
         "dapo": {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2},

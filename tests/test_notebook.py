@@ -380,7 +380,7 @@ def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
         r"^BUNDLE = '[^']*'", 'BUNDLE = ""', cell(notebook, "setup").source, flags=re.M
     )
     cell(notebook, "settings").source = cell(notebook, "settings").source.replace(
-        "PRECISION = 'fp32'", 'PRECISION = "fp32"'
+        "PRECISION = 'auto'", 'PRECISION = "auto"'
     )
     assert [c.source for c in notebook.cells] == [c.source for c in template().cells]
 

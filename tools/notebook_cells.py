@@ -60,7 +60,7 @@ LIBRARY = f"{bundle}/examples/reward_functions_library.py"
 
 # %% settings [parameters]
 MODEL = ppo.EMBEDDED_MODEL  # folder or hub id; on a GPU "Qwen/Qwen2.5-0.5B-Instruct", say
-PRECISION = "fp32"  # and "bf16"
+PRECISION = "auto"  # bf16 where the CUDA GPU can, else fp32; or one of the two
 DATA = ppo.EMBEDDED_DATA  # prompts: JSONL, JSON, CSV or parquet file, or a hub id
 EVAL_DATA = ""  # held-out prompts; without it, the embedded ones, or the last tenth of your DATA
 REWARDS = [f"{LIBRARY}:numeric_correctness", f"{LIBRARY}:format_reward*0.2"]  # FILE.py:function[*weight]
@@ -88,8 +88,8 @@ import time
 import numpy as np
 import torch
 
-if PRECISION not in ("fp32", "bf16"):
-    raise ValueError(f"got PRECISION {PRECISION!r}; expected 'fp32' or 'bf16'; try scripts/ppo_train.py for fp16")
+if PRECISION not in ("auto", "fp32", "bf16"):
+    raise ValueError(f"got PRECISION {PRECISION!r}; expected 'auto', 'fp32' or 'bf16'; try ppo_train.py for fp16")
 SETTINGS = {
     **{"algorithm": "grpo", "model": MODEL, "data": DATA, "eval_data": EVAL_DATA, "precision": PRECISION},
     **{"steps": STEPS, "batch_size": PROMPTS * GROUP_SIZE, "group_size": GROUP_SIZE, "minibatches": MINIBATCHES},
@@ -100,6 +100,7 @@ if MODEL == ppo.EMBEDDED_MODEL:
 config = ppo.Config(**SETTINGS)
 ppo.check_config(config)
 device = ppo.start_processes(config)
+ppo.settle_precision(config, device)
 tokenizer = ppo.load_tokenizer(config)
 rows, held_out = ppo.load_splits(config, tokenizer)
 if not held_out:
@@ -111,7 +112,7 @@ judge = ppo.Reward(REWARDS)  # the baseline's rewards measure both arms, whateve
 judge.check_columns(rows[0])
 
 parameters = sum(p.numel() for p in start.policy.parameters())
-gib = parameters * (4 + 16 + (4 if PRECISION == "fp32" else 2)) / 2**30  # start; policy, gradient, Adam; reference
+gib = parameters * (4 + 16 + (4 if config.precision == "fp32" else 2)) / 2**30  # start; trained; reference
 print(f"{parameters:,} parameters on {device}: {gib:.2f} GiB for weights, gradients, Adam and reference")
 print(f"{len(rows)} prompts, {len(held_out)} held out")
 for row in rows[:3]:
@@ -185,9 +186,10 @@ def make_arm(name, settings, seed):
     if unknown:
         raise ValueError(f"got {sorted(unknown)}; expected keys that this loop reads: {', '.join(sorted(ACTS_ON))}")
     chosen = {key: value for key, value in settings.items() if key != "reward"}
-    for key, table in (("advantage", ppo.ADVANTAGES), ("loss", ppo.LOSSES)):
-        if callable(chosen.get(key)):
-            table[name], chosen[key] = chosen[key], name
+    if callable(chosen.get("advantage")):
+        ppo.ADVANTAGES[name], chosen["advantage"] = chosen["advantage"], name
+    if callable(chosen.get("loss")):
+        ppo.LOSSES[name], chosen["loss"] = ppo.PolicyLoss(chosen["loss"], trains_zero_advantage=True), name
     c = ppo.Config(**SETTINGS | chosen | {"seed": seed})
     ppo.check_config(c)
     items = settings.get("reward", REWARDS)
@@ -409,9 +411,10 @@ LIBRARY, REWARDS = {LIBRARY!r}, {REWARDS!r}
 {source}
 
 if __name__ == "__main__":
-    for key, table in (("advantage", ppo.ADVANTAGES), ("loss", ppo.LOSSES)):
-        if callable(IDEA.get(key)):
-            table["idea"] = IDEA[key]
+    if callable(IDEA.get("advantage")):
+        ppo.ADVANTAGES["idea"] = IDEA["advantage"]
+    if callable(IDEA.get("loss")):  # False is faster, and right where rows of advantage 0 have no gradient
+        ppo.LOSSES["idea"] = ppo.PolicyLoss(IDEA["loss"], trains_zero_advantage=True)
     sys.exit(ppo.main())
 '''
 (folder / "idea.py").write_text(program, encoding="utf-8")

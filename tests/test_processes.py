@@ -1,0 +1,126 @@
+"""Two processes train what one does, to 1e-5: whatever a process alone has not seen, skipped or rounded otherwise.
+
+All runs of two processes share one launch, as starting it takes longer than they do.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, TINY_LM, TRAIN_DATA, load_script, script_env
+from safetensors.torch import load_file
+
+REWARDS = '''
+def mixed(prompts, completions, **kwargs):
+    """One score for all completions of every other prompt, so that groups are equal whatever was sampled."""
+    pairs = [(str(p), str(c)) for p, c in zip(prompts, completions, strict=True)]
+    return [1.0 if sum(map(ord, p)) % 2 else sum(map(ord, c)) % 97 / 97 for p, c in pairs]
+'''
+
+SIZES = ["--batch_size=16", "--max_new_tokens=6", "--max_prompt_tokens=64", "--plot_every=0", "--eval_every=0"]
+SIZES += ["--adam_eps=1e-5"]  # with less, a gradient that is rounding, and so another one, moves a weight as any other
+GROUPS = ["--group_size=2", "--lr=1e-3", "--save_every=1", "--keep_checkpoints=9"]
+LONGER = ["--max_new_tokens=16"]  # some completions end, some do not
+RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
+    "warm-up": ("ppo_train", ["--steps=4", "--critic_warmup_steps=3", "--save_every=1", "--keep_checkpoints=9"], 0.0),
+    "shared critic": ("ppo_train", ["--steps=3", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
+    "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
+    "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
+    "LoRA, dynamic": ("ppo_train", ["--algorithm=dapo", "--lora_rank=4", "--steps=3", "--minibatches=2", *GROUPS], 0.0),
+    "rows of nothing": (
+        "ppo_train",
+        ["--algorithm=grpo", "--kl_coef=0", "--mask_truncated", "--minibatches=4", "--steps=3", *GROUPS, *LONGER],
+        0.0,
+    ),
+    "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
+    "covariance": ("ppo_train", ["--algorithm=kl_cov", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
+    "distillation": ("on_policy_distillation", ["--objective=policy_gradient", "--minibatches=2", "--steps=3"], 0.0),
+}
+
+
+def flags_of(name: str, folder: Path) -> list[str]:
+    """The command line of a run; its teacher, where it has one, is the student with other weights."""
+    script, flags, _ = RUNS[name]
+    own = [f"--reward={folder / 'rewards.py'}:mixed"] if script == "ppo_train" else [f"--teacher={folder / 'teacher'}"]
+    return [f"--data={folder / 'train.jsonl'}", *SIZES, *own, *flags]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data, rewards, a teacher, and `two/NAME` with the run of two processes."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    made = tmp_path_factory.mktemp("processes")
+    (made / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
+    (made / "rewards.py").write_text(REWARDS)
+    teacher = AutoModelForCausalLM.from_pretrained(TINY_LM)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in teacher.parameters():
+            p.add_(0.05 * p.std() * torch.randn_like(p))
+    teacher.save_pretrained(made / "teacher")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(made / "teacher")
+    runs = []
+    for name, (script, _, amount) in RUNS.items():
+        flags = [*flags_of(name, made), f"--output_dir={made / 'two' / name}"]
+        runs.append({"script": script, "flags": flags, "disturb": amount})
+    (made / "runs.json").write_text(json.dumps(runs))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    worker = [str(ROOT / "tests" / "run_in_each_process.py"), str(made / "runs.json")]
+    env = script_env({"PYTHONPATH": str(ROOT / "tests")})
+    done = subprocess.run([*launcher, *worker], env=env, timeout=600, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-6000:]
+    return made
+
+
+def trained(run: Path) -> dict:
+    """All weights of a run's last checkpoint."""
+    last = sorted((run / "checkpoints").iterdir())[-1]
+    (policy,) = (last / "policy").glob("*.safetensors")
+    found = load_file(policy)
+    if (last / "critic.pt").exists():
+        found |= {f"critic.{name}": x for name, x in torch.load(last / "critic.pt", weights_only=True).items()}
+    return found
+
+
+def start_of(run: Path) -> dict:
+    """The embedded model, and nothing where adapters are trained, which start at 0 in B."""
+    adapters = list((run / "final").glob("adapter_model.safetensors"))
+    return {} if adapters else load_file(TINY_LM / "model.safetensors")
+
+
+def figures(run: Path) -> list[dict]:
+    """metrics.jsonl without what the clock decides."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if "time/" not in k and "tokens_per_s" not in k} for line in lines]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_train_what_one_does(folder, name):
+    trainer, one, two = load_script(RUNS[name][0]), folder / "one" / name, folder / "two" / name
+    assert trainer.main([*flags_of(name, folder), f"--output_dir={one}"]) == 0
+    expected, got, start = trained(one), trained(two), start_of(one)
+    assert expected.keys() == got.keys()
+    for key, x in expected.items():
+        torch.testing.assert_close(got[key], x, rtol=0, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+    assert max((x - start.get(key, 0 * x)).abs().max().item() for key, x in expected.items()) > 5e-4, "it has learnt"
+    for mine, theirs in zip(figures(two), figures(one), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+
+
+def test_the_runs_hold_what_they_are_for(folder):
+    """Groups of equal score are there, so rows contribute nothing; dynamic sampling draws again; warm-up warms up."""
+    rounding, dynamic = (figures(folder / "two" / name) for name in ("rounding", "dynamic sampling"))
+    equal = [line["reward/zero_std_frac"] for line in rounding if "reward/zero_std_frac" in line]
+    assert 0 < sum(equal) < len(equal), equal
+    assert any(line["rollout/samples"] > 16 for line in dynamic)
+    first = sorted((folder / "two" / "warm-up" / "checkpoints").iterdir())[2]
+    policy, start = load_file(first / "policy" / "model.safetensors"), load_file(TINY_LM / "model.safetensors")
+    assert all(torch.equal(policy[name], start[name]) for name in start), "three steps train the critic only"

@@ -1,0 +1,305 @@
+"""Rules that all trainers share: rows that count, AdamW, precision and device, files, learning rates."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import TINY_LM, load_script
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoTokenizer
+
+ppo, distillation, grpo, verl = map(load_script, ("ppo_train", "on_policy_distillation", "grpo_train", "verl_train"))
+evaluation = load_script("evaluation")
+CPU = torch.device("cpu")
+
+
+# ------------------------------------------------------------------------------------------------ rows that count
+
+
+def anchored_loss(logprobs, old_logprobs, advantages, **_):
+    """-A ratio + 0.1 (log ratio)^2: the second term stands outside the advantage."""
+    d = logprobs - old_logprobs
+    return -advantages * d.exp() + 0.1 * d**2, d.detach() * 0
+
+
+@pytest.mark.parametrize(("declared", "rows"), [(True, [0, 1]), (False, [1])])
+def test_a_new_loss_says_whether_rows_of_advantage_zero_train(monkeypatch, declared, rows):
+    monkeypatch.setitem(ppo.LOSSES, "anchored", ppo.PolicyLoss(anchored_loss, trains_zero_advantage=declared))
+    config = ppo.Config(algorithm="grpo", loss="anchored", kl_coef=0.0)
+    ppo.check_loss(config)
+    advantages = torch.tensor([[0.0, 0.0], [0.0, 0.5], [1.0, 1.0]])
+    batch = {"loss_mask": torch.tensor([[1, 1], [0, 1], [0, 0]]), "advantages": advantages}
+    assert ppo.contributing(config, batch) == rows
+
+
+def test_a_loss_that_does_not_say_it_is_refused(monkeypatch):
+    with pytest.raises(TypeError, match="trains_zero_advantage"):
+        ppo.PolicyLoss(anchored_loss)
+    monkeypatch.setitem(ppo.LOSSES, "anchored", anchored_loss)
+    with pytest.raises(ppo.UserError, match=r"registered as a plain function.*PolicyLoss"):
+        ppo.check_loss(ppo.Config(algorithm="grpo", loss="anchored"))
+
+
+@pytest.mark.parametrize("name", ppo.LOSSES)
+def test_what_the_losses_say_is_true(name):
+    """Oracle: autograd at advantage 0, off the old policy, with every token chosen where a loss chooses."""
+    torch.manual_seed(0)
+    logprobs = (-torch.rand(3, 5, dtype=torch.float64)).requires_grad_()
+    old = logprobs.detach() + 0.3 * torch.randn(3, 5, dtype=torch.float64)
+    ones = torch.ones(3, 5, dtype=torch.float64)
+    known = {"logprobs": logprobs, "old_logprobs": old, "advantages": 0 * ones, "mask": ones, "chosen": ones}
+    loss, _ = ppo.LOSSES[name](config=ppo.Config(algorithm="grpo", loss=name), **known)
+    (gradient,) = torch.autograd.grad(loss.sum(), logprobs)
+    if not ppo.LOSSES[name].trains_zero_advantage:
+        assert (gradient == 0).all()
+    if name == "kl_cov":
+        assert (gradient != 0).all()
+
+
+# ------------------------------------------------------------------------------------------------ AdamW
+
+
+@pytest.mark.parametrize("trainer", [ppo, distillation], ids=["ppo", "distillation"])
+def test_adamw_moves_small_gradients_as_far_as_torch_does(trainer):
+    """Gradients of 1e-7, as large models have them: with an epsilon of 1e-5 the step would be 1 % as long."""
+    weight = torch.nn.Linear(3, 2, bias=False)
+    models = SimpleNamespace(policy=weight, critic=None)
+    for settings, betas, eps in (({}, (0.9, 0.999), 1e-8), ({"adam_beta2": 0.95, "adam_eps": 1e-6}, (0.9, 0.95), 1e-6)):
+        before = weight.weight.detach().clone()
+        expected = before.clone().requires_grad_()
+        optimizer = trainer.make_optimizer(trainer.Config(lr=1e-2, **settings), models)
+        oracle = torch.optim.AdamW([expected], lr=1e-2, betas=betas, eps=eps, weight_decay=0.0)
+        for size in (1e-7, 3e-7):
+            for p, step in ((weight.weight, optimizer), (expected, oracle)):
+                p.grad = torch.full_like(p, size)
+                step.step()
+        torch.testing.assert_close(weight.weight, expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("trainer", [ppo, distillation], ids=["ppo", "distillation"])
+def test_adam_settings_have_a_range(trainer):
+    for settings, told in (({"adam_beta2": 1.0}, "below 1"), ({"adam_eps": 0.0}, "more than 0")):
+        with pytest.raises(trainer.UserError, match=told):
+            trainer.check_config(trainer.Config(**settings))
+
+
+def test_trl_has_the_same_epsilon_and_beta(tmp_path):
+    args = grpo.trl_config(grpo.fill_in(grpo.Config(use_cpu=True, output_dir=str(tmp_path)), 4e5), 1)
+    assert (args.adam_epsilon, args.adam_beta2) == (1e-8, 0.999) == (ppo.Config().adam_eps, ppo.Config().adam_beta2)
+
+
+def test_no_preset_changes_a_users_reward():
+    for name in ppo.PRESETS:
+        config = ppo.Config(algorithm=name)
+        assert config.missing_eos_penalty == 0.0 and (config.overlong_share == 0.0 or name == "dapo")
+        assert verl.Config(algorithm=name).missing_eos_penalty == 0.0
+
+
+# ------------------------------------------------------------------------------------------------ learning rates
+
+
+@pytest.mark.parametrize("script", [ppo, distillation, grpo, verl], ids=["ppo", "distillation", "grpo", "verl"])
+@pytest.mark.parametrize(
+    ("role", "parameters", "lora", "rate"),
+    [
+        *[("policy", 4e5, False, 2e-4), ("policy", 5e7, False, 1e-6), ("policy", 7e9, True, 1e-5)],
+        *[("critic", 4e5, False, 1e-3), ("critic", 5e7, False, 1e-5), ("student", 4e5, False, 1e-3)],
+        *[("student", 7e9, False, 1e-5), ("student", 7e9, True, 1e-4), ("trl_policy", 4e5, False, 5e-4)],
+        *[("trl_policy", 7e9, False, 1e-6), ("trl_policy", 7e9, True, 1e-5)],
+    ],
+)
+def test_learning_rates_by_role_and_size(script, role, parameters, lora, rate):
+    assert script.default_learning_rate(role, parameters, lora) == rate
+
+
+def test_every_trainer_takes_the_rule():
+    assert ppo.learning_rates(ppo.Config(), 4e5) == verl.learning_rates(verl.Config(), 4e5) == (2e-4, 1e-3)
+    assert ppo.learning_rates(ppo.Config(lr=3e-5, lora_rank=4), 1e9) == (3e-5, 1e-5)
+    assert distillation.student_learning_rate(distillation.Config(lora_rank=4), 1e9) == 1e-4
+    assert grpo.fill_in(grpo.Config(lora_rank=4), 1e9).learning_rate == 1e-5
+
+
+# ------------------------------------------------------------------------------------------------ precision, device
+
+
+@pytest.mark.parametrize("script", [ppo, distillation, grpo, evaluation, verl])
+def test_auto_precision_is_bf16_where_the_gpu_has_it(script, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **how: asked.append(how) or able)
+    for able, name in ((True, "bf16"), (False, "fp32")):  # noqa: B007 (read by the lambda)
+        assert script.precision_on("auto", torch.device("cuda")) == name
+    assert asked == [{"including_emulation": False}] * 2, "an emulated bf16 is slower than fp32"
+    for kind in ("cpu", "mps"):
+        assert script.precision_on("auto", torch.device(kind)) == "fp32"
+    assert script.precision_on("fp16", CPU) == "fp16"
+
+
+@pytest.mark.parametrize("script", [ppo, distillation, evaluation], ids=["ppo", "distillation", "evaluation"])
+def test_precision_and_tf32_are_said_on_a_gpu(script, monkeypatch, capsys):
+    chosen = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    assert script.Config().precision == "auto"
+    for precision, device, settled, told in (
+        ("auto", "cuda", "bf16", "precision bf16 (auto); float32 matrix products may use TF32"),
+        ("fp32", "cuda", "fp32", "precision fp32; float32 matrix products without TF32"),
+        ("auto", "cpu", "fp32", ""),
+    ):
+        config = script.Config(precision=precision)
+        script.settle_precision(config, torch.device(device))
+        error = capsys.readouterr().err
+        assert config.precision == settled and (told in error if told else not error)
+    assert chosen == ["high", "highest", "highest"]
+
+
+@pytest.mark.parametrize("script", [ppo, distillation, evaluation], ids=["ppo", "distillation", "evaluation"])
+def test_devices(script, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    named = {name: script.device_name(script.Config(device=name)) for name in ("auto", "cpu", "mps")}
+    assert named == {"auto": "cpu", "cpu": "cpu", "mps": "mps"}
+    for name in ("cuda", "cuda:1", "gpu", "mps:0"):
+        with pytest.raises(script.UserError, match=f"got --device {name}; expected"):
+            script.device_name(script.Config(device=name))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (
+        script.device_name(script.Config()) == "cuda" and script.device_name(script.Config(device="cuda:1")) == "cuda:1"
+    )
+
+
+class NoFloat64(TorchDispatchMode):
+    """Fails where an operation gives float64, conversions of what numpy drew aside, as Apple's GPUs have none."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        wide = isinstance(out, torch.Tensor) and out.dtype == torch.float64
+        assert not wide or func.overloadpacket.__name__ in ("detach", "lift_fresh", "alias"), func
+        return out
+
+
+@pytest.mark.parametrize("script", [ppo, evaluation], ids=["ppo", "evaluation"])
+def test_sampling_without_float64(script, monkeypatch):
+    """Distributions drawn in float32 are those in float64, and no token of probability 0 is drawn at the edge."""
+    log_probs = torch.log_softmax(torch.randn(500, 40, generator=torch.Generator().manual_seed(0)), -1)
+    uniform = torch.rand(500, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    wide = script.inverse_cdf(log_probs, uniform)
+    assert script.widest_float(torch.device("mps")) == torch.float32 and script.widest_float(CPU) == torch.float64
+    monkeypatch.setattr(script, "widest_float", lambda device: torch.float32)
+    narrow_uniform = uniform.to(torch.float32)
+    with NoFloat64():
+        narrow = script.inverse_cdf(log_probs, narrow_uniform)
+        edge = script.inverse_cdf(torch.tensor([[0.5, 0.5, 0.0]]).log(), torch.ones(1))
+    assert (narrow != wide).sum() <= 1 and edge.tolist() == [1]
+
+
+def test_a_step_without_float64(monkeypatch, tmp_path):
+    monkeypatch.setattr(ppo, "widest_float", lambda device: torch.float32)
+    flags = ["--steps=1", "--batch_size=8", "--max_new_tokens=4", "--algorithm=clip_cov", "--group_size=4"]
+    flags += ["--plot_every=0", "--save_every=0", "--eval_data=", f"--output_dir={tmp_path / 'run'}"]
+    with NoFloat64():
+        assert ppo.main([*flags, f"--data={TINY_LM.parent / 'data' / 'arithmetic_eval.jsonl'}"]) == 0
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def modes(folder) -> dict:
+    """Permissions of all files below a folder."""
+    return {str(p.relative_to(folder)): p.stat().st_mode & 0o777 for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def umask():
+    """Set the umask of this process, until the test ends."""
+    earlier = os.umask(0o027)
+    yield 0o027
+    os.umask(earlier)
+
+
+PADDING = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None}
+PADDING |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
+
+
+@pytest.fixture(params=[None, PADDING], ids=["plain", "with padding"])
+def model(request, tmp_path):
+    """A copy of the embedded model whose tokenizer.json may ask for padding, and that tokenizer as it is saved."""
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(TINY_LM, folder)
+    settings = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(settings | {"padding": request.param}))
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "expected")
+    assert json.loads((tmp_path / "expected" / "tokenizer.json").read_text())["padding"] == request.param
+    return folder, tmp_path / "expected"
+
+
+RUNS = {
+    "ppo_train": [
+        "--batch_size=8",
+        "--max_new_tokens=4",
+        "--plot_every=1",
+        "--save_every=1",
+        "--report_to=tensorboard",
+    ],
+    "ppo_train LoRA": ["--batch_size=8", "--max_new_tokens=4", "--lora_rank=2", "--algorithm=grpo", "--save_every=1"],
+    "on_policy_distillation": ["--batch_size=8", "--max_new_tokens=4", "--save_every=1"],
+    "grpo_train": ["--profile=cpu", "--per_device_train_batch_size=8", "--max_completion_length=8", "--save_steps=1"],
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask, model, tmp_path):
+    start, expected = model
+    trainer, out = load_script(run.split()[0]), tmp_path / "run"
+    data = tmp_path / "few.jsonl"
+    source = TINY_LM.parent / "data" / "arithmetic_eval.jsonl"
+    data.write_text("".join(source.read_text().splitlines(keepends=True)[:8]))
+    flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run], f"--output_dir={out}"]
+    flags += [f"--teacher={start}"] * (trainer is distillation)
+    library = TINY_LM.parent.parent / "examples" / "reward_functions_library.py"
+    flags += [f"--reward={library}:correctness_reward"]
+    assert trainer.main(flags) == 0
+    found = modes(out)
+    assert any(name.endswith(".safetensors") for name in found)
+    assert {name: mode for name, mode in found.items() if mode != 0o666 & ~umask} == {}
+    saved = [p.parent for p in out.rglob("tokenizer.json")]
+    assert len(saved) == 2, "final/ and the checkpoint"
+    for folder in saved:
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            assert (folder / name).read_bytes() == (expected / name).read_bytes(), (folder, name)
+
+
+def test_save_tokenizer_after_padded_calls(tmp_path):
+    tokenizer = ppo.load_tokenizer(ppo.Config())
+    tokenizer.save_pretrained(tmp_path / "before")
+    tokenizer(["1", "1234"], padding=True, truncation=True, max_length=3)
+    ppo.save_tokenizer(tokenizer, tmp_path / "after")
+    before, after = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("before", "after"))
+    assert before == after
+
+
+# ------------------------------------------------------------------------------------------------ selfcheck
+
+
+def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
+    """With recomputation only its layers are in train mode; a Dropout-like module stays in eval mode."""
+    selfcheck = load_script("selfcheck")
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    config = ppo.Config(gradient_checkpointing=True, batch_size=4, max_new_tokens=4)
+    models = ppo.load_models(config, CPU)
+    seen = set()
+
+    def look(config, models, *_):
+        for network in (models.policy, models.critic.backbone):
+            for module in network.modules():
+                seen.add((isinstance(module, GradientCheckpointingLayer), module.training))
+
+    monkeypatch.setattr(ppo, "accumulate_gradients", look)
+    subject = SimpleNamespace(trainer=ppo, config=config, models=models, probes=[])
+    selfcheck.trainer_gradients(subject, {})
+    assert seen == {(True, True), (False, False)}
+    assert not any(module.training for module in models.policy.modules()), "and leaves it"
