@@ -599,6 +599,12 @@ class MathWorker:
     """math-verify in a process that can be killed: one comparison at a time, from any thread, no signals."""
 
     def __init__(self):
+        self.reset()
+        if hasattr(os, "register_at_fork"):  # a lock that a thread holds at the fork would stay locked in the child
+            os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        """Forget the process, which belongs to another one after a fork."""
         self.lock, self.process, self.pid = threading.Lock(), None, 0
         self.absent, self.told, self.patience_s, self.ready = False, set(), 0.0, threading.Event()
 
@@ -714,10 +720,6 @@ def start_worker(patience_s: float = 0.0) -> None:
     """
     _WORKER.patience_s = max(_WORKER.patience_s, patience_s)
     _WORKER.ensure()
-
-
-if hasattr(os, "register_at_fork"):  # a lock held by another thread at the fork would stay locked in the child
-    os.register_at_fork(after_in_child=_WORKER.__init__)
 
 
 def _judge(groups) -> bool | None:

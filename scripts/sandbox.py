@@ -880,17 +880,24 @@ def weight(folder: str) -> int:
     total, folders = 0, [folder]
     while folders and total <= SCRATCH_BYTES:
         try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    total += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    if total > SCRATCH_BYTES:
-                        break
+            total += weight_of_entries(folders.pop(), folders, SCRATCH_BYTES - total)
         except (FileNotFoundError, NotADirectoryError):
             continue  # gone since
         except OSError:  # too deep for a path, or closed to this user: nothing that may stay out of sight
             return SCRATCH_BYTES + 1
+    return total
+
+
+def weight_of_entries(folder: str, folders: list[str], room: int) -> int:
+    """Bytes of a folder's own entries, up to the first above `room`; folders among them are added to the list."""
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            total += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            if total > room:
+                break
     return total
 
 
@@ -1425,9 +1432,11 @@ class Judge:
             if kind in (StopIteration, StopAsyncIteration):  # would end a loop of the tests as if it were done
                 break
             if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
-                with contextlib.suppress(TypeError):
+                try:
                     error = kind(str(answer.get("message"))[:500])
-                    raise error
+                except TypeError:  # UnicodeDecodeError, say, takes more than a text
+                    continue
+                raise error
         raise ProgramError(error_text(answer))
 
     def run(self) -> None:
@@ -1745,9 +1754,15 @@ class Sandbox:
         return Process(self, job, ours, status)
 
 
-DEFAULT = Sandbox()
-if hasattr(os, "register_at_fork"):  # a lock that another thread held at the fork would stay locked in the child
-    os.register_at_fork(after_in_child=lambda: setattr(DEFAULT, "lock", threading.Lock()))
+def shared_sandbox() -> Sandbox:
+    """The sandbox of a process; a lock that a thread holds at a fork is not locked in the child."""
+    sandbox = Sandbox()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
+    return sandbox
+
+
+DEFAULT = shared_sandbox()
 WARNED = set()
 
 

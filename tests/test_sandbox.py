@@ -1153,3 +1153,9 @@ def test_unusable_tests_are_one_bad_row(sandbox, tests):
         verdicts = sandbox.run_many(jobs)
     assert [verdict.passed for verdict in verdicts] == [3, 0, 2] and len(caught) == 1
     assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
+
+
+def test_the_programs_own_type_error_reaches_the_tests(sandbox):
+    code = "def f(x):\n    raise TypeError('no')\n"
+    tests = "try:\n    f(1)\n    right = False\nexcept TypeError:\n    right = True\nassert right and f\n"
+    assert sandbox.run_code(code, tests).passed == 1
