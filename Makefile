@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Both make .venv first, and again only when requirements.txt changes; the
-# tests of verl have an environment of their own, .venv-verl, as verl needs other versions.
+# tests of verl (`make test-verl`) have an environment of their own, .venv-verl, as verl needs other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-venv test-verl check setup setup-verl
+.PHONY: help demo build test test-verl check setup setup-verl
 SEED ?= 0
 JOBS ?= 2
 RUN := .venv/bin/python
@@ -21,18 +21,20 @@ demo: setup  ## train the embedded model with PPO into runs/demo; prints accurac
 	@rm -rf runs/demo
 	$(RUN) scripts/ppo_train.py --steps 60 --max_new_tokens 32 --output_dir runs/demo --seed $(SEED) $(ARGS)
 
-test: test-venv test-verl  ## run all tests; what is skipped is listed with its reason
+build: setup  ## write scripts/ and the reward library from src/
+	$(RUN) tools/build.py
 
-test-venv: setup  ## only those that need no verl
+test: setup  ## run the tests of .venv; what is skipped is listed with its reason
 	$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl $(ARGS) $(NONE_FITS)
 
-test-verl: setup-verl  ## only those of verl, its real trainer on the CPU included: some minutes
+test-verl: setup-verl  ## those of verl, its real trainer on the CPU included: some minutes
 	.venv-verl/bin/python -m pytest tests/with_verl $(ARGS) $(NONE_FITS)
 
-check: setup  ## lint, size budgets, copies of one function identical in all scripts, the notebook as made
+check: setup  ## lint, format, size budgets, built files as src/ gives them, the notebook as made
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
 	$(RUN) tools/budget.py
-	$(RUN) tools/sync.py --check
+	$(RUN) tools/build.py --check
 	$(RUN) tools/make_notebook.py --check
 
 setup:  ## make or update .venv (the others do this by themselves)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Run the demo for several seeds and print its summaries as a Markdown table.
 
+Each seed is a run of its own, one after the other.
+
     python benchmarks/demo_seeds.py --seeds 0 1 2 3 4
 """
 

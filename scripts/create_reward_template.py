@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/create_reward_template/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # ///
@@ -37,6 +39,7 @@ Exit codes: 0 written or printed, 2 bad input.
 
 import argparse
 import difflib
+import importlib
 import importlib.util
 import inspect
 import json
@@ -50,7 +53,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-HELPERS = Path(__file__).resolve().parent  # where math_grader.py and sandbox.py are
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -76,7 +79,65 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ------------------------------------------------------------------------------------------------ parts of a new reward
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+# ------------------------------------------ new reward texts (src/programs/create_reward_template/new_reward_texts.py)
+
 # Text of the file that is written; @WORD@ is filled in.
 
 LOAD_HELPER = '''
@@ -178,10 +239,10 @@ def score(text: str, row: dict) -> float | None:
 '''
 )
 
-CODE_SETTINGS = '''
+CODE_SETTINGS = """
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
 TIMEOUT_S = 3.0  # for a test
-'''
+"""
 
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
 TESTS = ["assert double(4) == 8", "assert double(0) == 0"]
@@ -245,13 +306,13 @@ def score(text: str, row: dict) -> float:
     return 0.5 * (len(pieces) - 1) / len(marks)
 '''
 
-JUDGE_SETTINGS = '''# each can also come from the environment: on a Ray cluster, from runtime_env's env_vars
+JUDGE_SETTINGS = """# each can also come from the environment: on a Ray cluster, from runtime_env's env_vars
 BASE_URL = os.environ.get("OPENAI_BASE_URL", @BASE_URL@)
 MODEL = os.environ.get("JUDGE_MODEL", @JUDGE_MODEL@)
 RUBRIC = @RUBRIC@
 TIMEOUT_S, RETRIES, BACKOFF_S, CONCURRENCY = 60.0, 4, 1.0, 16
 POOL = {}  # the threads that wait for the judge, by process
-'''
+"""
 
 JUDGE = '''
 
@@ -350,6 +411,323 @@ def total(held: list[bool | None]) -> float | None:
 GATED = """if not held[0]:
         return None if held[0] is None else 0.0
     """
+
+
+# ------------------------------------------------------ port texts (src/programs/create_reward_template/port_texts.py)
+
+LOAD_SOURCE = '''
+SOURCE = Path(__file__).resolve().parent / @SOURCE@  # keep it there
+
+
+def source():
+    """What is ported here."""
+    module = f"reward_source_{zlib.crc32(str(SOURCE).encode())}"
+    if module not in sys.modules:
+        if not SOURCE.is_file():
+            raise FileNotFoundError(f"got no {SOURCE}; expected the file that is ported here; try copying it there")
+        spec = importlib.util.spec_from_file_location(module, SOURCE)
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules[module] = loaded
+        spec.loader.exec_module(loaded)
+    return sys.modules[module].@FUNCTION@
+
+
+source()  # so that a missing file stops the trainer at its start
+'''
+
+TO_VERL = '''
+
+def parts() -> dict:
+    """{name: (function, weight)}: one function, or those of a preset."""
+    found, named = source(), {}
+    functions = [found] if callable(found) else found
+    weights = [1.0] * len(functions) if callable(found) else getattr(found, "weights", [1.0] * len(functions))
+    for function, weight in zip(functions, weights, strict=True):
+        name = getattr(function, "__name__", type(function).__name__)
+        while name in named:
+            name += "_2"
+        named[name] = function, WEIGHT * weight
+    return named
+
+
+def takes_one(function) -> bool:
+    """Whether a function takes one sample, `(prompt, completion, …) -> score`, told by its parameters' names."""
+    return bool({"prompt", "completion"} & {*inspect.signature(function).parameters})
+
+
+def arguments_of(function, text: str, row: dict) -> dict:
+    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
+    completion = [{"role": "assistant", "content": text}] if CHAT else text
+    given = {name: [value] for name, value in row.items() if name != "prompt"}
+    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
+    if takes_one(function):
+        given = row | {"prompt": row.get("prompt"), "completion": text}
+    given["trainer_state"] = None
+    given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
+    parameters = inspect.signature(function).parameters.values()
+    fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    missing = [p.name for p in fixed if p.default is p.empty and p.name not in given]
+    if missing:
+        columns = ", ".join(sorted(row)) or "none"
+        raise TypeError(f"got the columns {columns}; expected {', '.join(missing)} too; try extra_info or GOLD")
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return given
+    return {p.name: given[p.name] for p in fixed if p.name in given}
+
+
+def only(function, values) -> float | None:
+    """The one score of a sample or a batch of one."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    (value,) = [values] if takes_one(function) else values
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"got the score {value}; expected a finite number or None")
+    return None if value is None else float(value)
+
+
+def summed(scores: dict) -> float | None:
+    """The weighted sum of the parts that apply; None if none does."""
+    weights = {name: weight for name, (_, weight) in parts().items()}
+    known = [weights[name] * value for name, value in scores.items() if value is not None]
+    return sum(known) if known else None
+
+
+@ASYNC@def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
+    """The reward by verl's contract, which knows no None: the score is 0, and `applies` too."""
+    row, scores, raised = verl_row(ground_truth, extra_info), {}, 0.0
+    for name, (function, _) in parts().items():
+        arguments, scores[name] = arguments_of(function, solution_str, row), None
+        try:
+            @CALL@
+        except Exception as error:  # verl would drop the row, and go on with what is left of its group
+            raised = 1.0
+            warnings.warn(f"{name} raised {error!r} for {solution_str[:200]!r}; the score is 0", stacklevel=2)
+    value = None if raised else summed(scores)
+    named = {f"reward/{name}": score or 0.0 for name, score in scores.items() if len(scores) > 1}
+    return {"score": value or 0.0, "applies": float(value is not None), "raised": raised, **named}
+'''
+CALL_SYNC = "scores[name] = only(function, function(**arguments))"
+ORIGINAL_SYNC = "scores[name] = only(function, function(**arguments_of(function, text, row)))"
+ORIGINAL_ASYNC = """found = function(**arguments_of(function, text, row))
+            found = loop().run_until_complete(waited(found)) if inspect.isawaitable(found) else found
+            scores[name] = only(function, found)"""
+CALL_ASYNC = """found = await asyncio.to_thread(function, **arguments)
+            scores[name] = only(function, await found if inspect.isawaitable(found) else found)"""
+
+TEST_TO_VERL = """
+    for case in CASES:
+        text, row, expected = case
+        extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
+        got = @RUN@compute_score("self-test", text, json.dumps(row.get(GOLD)), extra)@END@
+        if expected == "the original's":
+            expected = original_score(text, row)
+        score = got["score"] if got["applies"] else "raised" if got["raised"] else None
+        results.append(("verl", case, score, expected))"""
+
+ORIGINAL_SCORE = '''
+
+def original_score(text: str, row: dict):
+    """What the original says of a row, or what it raises."""
+    scores = {}
+    for name, (function, _) in parts().items():
+        try:
+            @ORIGINAL@
+        except Exception as error:
+            return f"a score, where the original raises {error!r}"
+    return summed(scores)
+'''
+
+LOOP = '''
+
+@functools.cache
+def loop():
+    """The self-test's one event loop: a client that a reward keeps stays usable, as in the trainers."""
+    return asyncio.new_event_loop()
+'''
+
+WAITED = '''
+
+async def waited(awaitable):
+    """The result of an awaitable."""
+    return await awaitable
+'''
+
+TO_TRL = '''
+
+def arguments_of(text: str, row: dict) -> dict:
+    """What verl would give to compute_score."""
+    extra, gold = row.get("extra_info"), row.get(GOLD)
+    if not isinstance(extra, dict):
+        extra = {name: value for name, value in row.items() if name != GOLD}
+    if GOLD == "reward_model":  # a row in verl's form, taken as it is
+        gold = gold["ground_truth"]
+    elif not isinstance(gold, str):  # as data_loader.py writes it
+        gold = json.dumps(gold)
+    name = row.get("data_source") or row.get("source") or DATA_SOURCE
+    given = {"data_source": name, "solution_str": text, "ground_truth": gold, "extra_info": extra}
+    parameters = inspect.signature(source()).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return given
+    return {p.name: given[p.name] for p in parameters if p.name in given}
+
+
+def value_of(result) -> float | None:
+    """The score in what a compute_score returns: a number, a dict with `score`, or a tuple that begins with it."""
+    result = result["score"] if isinstance(result, dict) else result
+    result = result[0] if isinstance(result, tuple | list) else result
+    return None if result is None else float(result)
+
+
+@ASYNC@def @NAME@(prompts, completions, @GIVEN@**columns) -> list[float | None]:
+    """@FUNCTION@ of SOURCE by TRL's contract."""
+    rows = rows_of(prompts, len(completions), {@PASSED@**columns})
+    calls = [source()(**arguments_of(completion_text(c), row)) for c, row in zip(completions, rows, strict=True)]
+    return [value_of(result) for result in @GATHER@]
+'''
+
+TEST_TO_TRL = """
+    columns = {name: [row.get(name) for _, row, _ in CASES] for _, row, _ in CASES for name in row}
+    prompts = columns.pop("prompt", [None] * len(CASES))
+    scores = @RUN@@NAME@(prompts, [text for text, _, _ in CASES], **columns)@END@
+    for case, got in zip(CASES, scores, strict=True):
+        text, row, expected = case
+        if expected == "the original's":
+            expected = value_of(@RUN@source()(**arguments_of(text, row))@END@)
+        results.append(("TRL", case, got, expected))"""
+
+SPREAD = """
+    if len({str(result[2]) for result in results}) == 1:
+        print(f"note: every case scores {results[0][2]}; add one to CASES that does not")"""
+
+
+# ------------------------------------------------------------ recipes (src/programs/create_reward_template/recipes.py)
+
+HELPERS = Path(__file__).resolve().parent  # where math_grader.py and sandbox.py are
+
+
+@dataclass
+class Recipe:
+    """What a task is made of."""
+
+    about: str  # first line of the file
+    gold: str = "answer"  # the column that verl calls ground_truth; "" for none
+    core: str = ""
+    cases: list | None = None
+    settings: str = ""
+    call: str = "sync"
+    range: str = "[0, 1]"
+    helper: str = ""
+    needs: str = ""  # dependencies, as PEP 723 lists them
+    columns: str = ""  # columns besides gold, in words
+
+
+TASKS = {
+    "math": Recipe(
+        "Pay for the right final answer of a mathematical task, and only that.",
+        core=MATH,
+        cases=MATH_CASES,
+        range="{0, 1}",
+        helper="math_grader",
+        call="sync",
+        needs='"math-verify[antlr4_13_2]>=0.8,<1"',
+        columns="prompt, so that copying the task does not pay",
+    ),
+    "code": Recipe(
+        "Pay for a program that passes its tests, which run in a sandbox.",
+        gold="tests",
+        core=CODE,
+        cases=CODE_CASES,
+        settings=CODE_SETTINGS,
+        call="threads",
+        helper="sandbox",
+        columns="entry_point and setup, where the tests need them",
+    ),
+    "qa": Recipe("Pay for the right short answer, and only that.", core=QA, cases=QA_CASES, range="{0, 1}"),
+    "format": Recipe("Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."),
+    "llm_judge": Recipe(
+        "Pay what a model behind an OpenAI-compatible endpoint says an answer is worth.",
+        core=JUDGE,
+        cases=JUDGE_CASES,
+        settings=JUDGE_SETTINGS,
+        call="async",
+        columns="prompt, which the judge should see",
+    ),
+    "custom": Recipe("Pay by a rubric of weighted checks."),
+}
+
+DEFAULT_RULES = ["equals:answer", "words:1-400*0.1"]
+RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
+IMPORTS = [  # (a sign of use, the line)
+    *((rf"\b{name}\.", f"import {name}") for name in ("asyncio", "functools", "hashlib", "importlib.util", "inspect")),
+    (r"\bjson\.", "import json"),
+    (r"\bhttp\.server\.", "import http.server"),
+    *((rf"\b{name}\.", f"import {name}") for name in ("math", "os", "re", "sys", "threading", "time")),
+    (r"\burllib\.request\.", "import urllib.request"),
+    *((rf"\b{name}\.", f"import {name}") for name in ("warnings", "zlib")),
+    (r"\bThreadPoolExecutor\(", "from concurrent.futures import ThreadPoolExecutor"),
+    (r"\bPath\b", "from pathlib import Path"),
+]
+
+
+# ---------------------------------------------------------------- texts (src/programs/create_reward_template/texts.py)
+
+
+def put_in(text: str, **words) -> str:
+    """Put words in the places @WORD@ of a text."""
+    for name, value in words.items():
+        text = text.replace(f"@{name.upper()}@", value)
+    return text
+
+
+class Words(str):
+    """A text of n words that is shown as an expression."""
+
+    def __repr__(self) -> str:
+        return f"'a ' * {len(self) // 2}"
+
+
+def quoted(text: str) -> str:
+    """A string literal, in double quotes where that is plain."""
+    return f'"{repr(text)[1:-1]}"' if not {*text} & {"'", '"'} else repr(text)
+
+
+def listing(name: str, about: str, rows: list) -> str:
+    """`NAME = [...]` with a row a line; long strings are broken where they have spaces."""
+    lines = []
+    for row in rows:
+        text = "    " + pprint.pformat(row, width=112, sort_dicts=False).replace("\n", "\n    ") + ","
+        lines += [line + "  # noqa: E501" * (len(line) > 120) for line in text.split("\n")]
+    return f"\n\n{name} = [  # {about}\n" + "\n".join(lines) + "\n]\n"
+
+
+def with_imports(head: str, body: str) -> str:
+    """The whole file: head, the imports that the body needs, body."""
+    needed = [line for sign, line in IMPORTS if re.search(sign, body)]
+    plain = sorted(line for line in needed if line.startswith("import"))
+    from_lines = [line for line in needed if line.startswith("from")]
+    return re.sub(r"\n{4,}", "\n\n\n", head + "\n".join([*plain, *from_lines]) + "\n" + body.rstrip("\n") + "\n")
+
+
+def head_of(about: str, notes: list[str], needs: str = "") -> str:
+    """Shebang, dependencies and docstring."""
+    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
+    header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
+    return f'{header}"""{about}\n\n' + "\n".join(notes) + '\n"""\n\n'
+
+
+def usage_notes(args, trl_name: str, gold: str, columns: str) -> list[str]:
+    """How each contract finds the reward, and what it reads."""
+    file, notes = Path(args.output or "my_reward.py").name, []
+    if args.target != "verl":
+        notes += [f"TRL, and trainers with its contract: {file}:{trl_name}"]
+        notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] * bool(gold or columns)
+    if args.target != "trl":
+        notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
+        read = [f"ground_truth is {gold}"] * bool(gold) + [f"extra_info has {columns}"] * bool(columns)
+        notes += ["    " + "; ".join(read)] * bool(read)
+    return [*notes, "", f"    python {file} --test"]
+
+
+# ---------------------------------------------------- check texts (src/programs/create_reward_template/check_texts.py)
 
 # kind -> (its function, the call of it; @A@ is the argument)
 CHECKS = {
@@ -473,27 +851,27 @@ VERL_CALL = '''
     return {"score": 0.0 if value is None else value, "applies": float(value is not None)}
 '''
 
-TEST_TRL = '''
+TEST_TRL = """
     columns = {name: [row.get(name) for _, row, _ in CASES] for _, row, _ in CASES for name in row}
 @FIRST@    prompts = columns.pop("prompt", [None] * len(CASES))
     scores = @RUN@@NAME@(prompts, [text for text, _, _ in CASES], **columns)@END@
     results += [("TRL", case, got, case[2]) for case, got in zip(CASES, scores, strict=True)]
     messages = [[{"role": "assistant", "content": text}] for text, _, _ in CASES]
     chats = @RUN@@NAME@(prompts, messages, **columns)@END@
-    results += [("TRL, chat", case, got, case[2]) for case, got in zip(CASES, chats, strict=True)]'''
+    results += [("TRL, chat", case, got, case[2]) for case, got in zip(CASES, chats, strict=True)]"""
 
-TEST_VERL = '''
+TEST_VERL = """
     for case in CASES:
         text, row, expected = case
         extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
         got = @RUN@compute_score("self-test", text, json.dumps(row.get(GOLD)), extra)@END@
-        results.append(("verl", case, got["score"] if got["applies"] else None, expected))'''
+        results.append(("verl", case, got["score"] if got["applies"] else None, expected))"""
 
-TEST_TOTAL = '''
+TEST_TOTAL = """
     results += [("total", (str(held), {}, expected), total(held), expected) for held, expected in TOTALS]
     for number, text, row, holds in CHECKED:
         name, _, check = RUBRIC[number]
-        results.append((f"check {name!r}", (text, row, holds), check(text, row), holds))'''
+        results.append((f"check {name!r}", (text, row, holds), check(text, row), holds))"""
 
 SELF_TEST = '''
 
@@ -519,388 +897,16 @@ if __name__ == "__main__":
     sys.exit(1 if self_test() else 0)
 '''
 
-JUDGE_SETUP = '''global BASE_URL
+JUDGE_SETUP = """global BASE_URL
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     BASE_URL = f"http://127.0.0.1:{server.server_port}/v1"
     os.environ["no_proxy"] = "127.0.0.1"
     warnings.simplefilter("ignore")  # the silent judge
-    '''
+    """
 
-# ------------------------------------------------------------------------------------------------ parts of a port
 
-LOAD_SOURCE = '''
-SOURCE = Path(__file__).resolve().parent / @SOURCE@  # keep it there
-
-
-def source():
-    """What is ported here."""
-    module = f"reward_source_{zlib.crc32(str(SOURCE).encode())}"
-    if module not in sys.modules:
-        if not SOURCE.is_file():
-            raise FileNotFoundError(f"got no {SOURCE}; expected the file that is ported here; try copying it there")
-        spec = importlib.util.spec_from_file_location(module, SOURCE)
-        loaded = importlib.util.module_from_spec(spec)
-        sys.modules[module] = loaded
-        spec.loader.exec_module(loaded)
-    return sys.modules[module].@FUNCTION@
-
-
-source()  # so that a missing file stops the trainer at its start
-'''
-
-TO_VERL = '''
-
-def parts() -> dict:
-    """{name: (function, weight)}: one function, or those of a preset."""
-    found, named = source(), {}
-    functions = [found] if callable(found) else found
-    weights = [1.0] * len(functions) if callable(found) else getattr(found, "weights", [1.0] * len(functions))
-    for function, weight in zip(functions, weights, strict=True):
-        name = getattr(function, "__name__", type(function).__name__)
-        while name in named:
-            name += "_2"
-        named[name] = function, WEIGHT * weight
-    return named
-
-
-def takes_one(function) -> bool:
-    """Whether a function takes one sample, `(prompt, completion, …) -> score`, told by its parameters' names."""
-    return bool({"prompt", "completion"} & {*inspect.signature(function).parameters})
-
-
-def arguments_of(function, text: str, row: dict) -> dict:
-    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
-    completion = [{"role": "assistant", "content": text}] if CHAT else text
-    given = {name: [value] for name, value in row.items() if name != "prompt"}
-    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
-    if takes_one(function):
-        given = row | {"prompt": row.get("prompt"), "completion": text}
-    given["trainer_state"] = None
-    given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
-    parameters = inspect.signature(function).parameters.values()
-    fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    missing = [p.name for p in fixed if p.default is p.empty and p.name not in given]
-    if missing:
-        columns = ", ".join(sorted(row)) or "none"
-        raise TypeError(f"got the columns {columns}; expected {', '.join(missing)} too; try extra_info or GOLD")
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return given
-    return {p.name: given[p.name] for p in fixed if p.name in given}
-
-
-def only(function, values) -> float | None:
-    """The one score of a sample or a batch of one."""
-    values = values.tolist() if hasattr(values, "tolist") else values
-    (value,) = [values] if takes_one(function) else values
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"got the score {value}; expected a finite number or None")
-    return None if value is None else float(value)
-
-
-def summed(scores: dict) -> float | None:
-    """The weighted sum of the parts that apply; None if none does."""
-    weights = {name: weight for name, (_, weight) in parts().items()}
-    known = [weights[name] * value for name, value in scores.items() if value is not None]
-    return sum(known) if known else None
-
-
-@ASYNC@def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
-    """The reward by verl's contract, which knows no None: the score is 0, and `applies` too."""
-    row, scores, raised = verl_row(ground_truth, extra_info), {}, 0.0
-    for name, (function, _) in parts().items():
-        arguments, scores[name] = arguments_of(function, solution_str, row), None
-        try:
-            @CALL@
-        except Exception as error:  # verl would drop the row, and go on with what is left of its group
-            raised = 1.0
-            warnings.warn(f"{name} raised {error!r} for {solution_str[:200]!r}; the score is 0", stacklevel=2)
-    value = None if raised else summed(scores)
-    named = {f"reward/{name}": score or 0.0 for name, score in scores.items() if len(scores) > 1}
-    return {"score": value or 0.0, "applies": float(value is not None), "raised": raised, **named}
-'''
-CALL_SYNC = "scores[name] = only(function, function(**arguments))"
-ORIGINAL_SYNC = "scores[name] = only(function, function(**arguments_of(function, text, row)))"
-ORIGINAL_ASYNC = """found = function(**arguments_of(function, text, row))
-            found = loop().run_until_complete(waited(found)) if inspect.isawaitable(found) else found
-            scores[name] = only(function, found)"""
-CALL_ASYNC = """found = await asyncio.to_thread(function, **arguments)
-            scores[name] = only(function, await found if inspect.isawaitable(found) else found)"""
-
-TEST_TO_VERL = '''
-    for case in CASES:
-        text, row, expected = case
-        extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
-        got = @RUN@compute_score("self-test", text, json.dumps(row.get(GOLD)), extra)@END@
-        if expected == "the original's":
-            expected = original_score(text, row)
-        score = got["score"] if got["applies"] else "raised" if got["raised"] else None
-        results.append(("verl", case, score, expected))'''
-
-ORIGINAL_SCORE = '''
-
-def original_score(text: str, row: dict):
-    """What the original says of a row, or what it raises."""
-    scores = {}
-    for name, (function, _) in parts().items():
-        try:
-            @ORIGINAL@
-        except Exception as error:
-            return f"a score, where the original raises {error!r}"
-    return summed(scores)
-'''
-
-LOOP = '''
-
-@functools.cache
-def loop():
-    """The self-test's one event loop: a client that a reward keeps stays usable, as in the trainers."""
-    return asyncio.new_event_loop()
-'''
-
-WAITED = '''
-
-async def waited(awaitable):
-    """The result of an awaitable."""
-    return await awaitable
-'''
-
-TO_TRL = '''
-
-def arguments_of(text: str, row: dict) -> dict:
-    """What verl would give to compute_score."""
-    extra, gold = row.get("extra_info"), row.get(GOLD)
-    if not isinstance(extra, dict):
-        extra = {name: value for name, value in row.items() if name != GOLD}
-    if GOLD == "reward_model":  # a row in verl's form, taken as it is
-        gold = gold["ground_truth"]
-    elif not isinstance(gold, str):  # as data_loader.py writes it
-        gold = json.dumps(gold)
-    name = row.get("data_source") or row.get("source") or DATA_SOURCE
-    given = {"data_source": name, "solution_str": text, "ground_truth": gold, "extra_info": extra}
-    parameters = inspect.signature(source()).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return given
-    return {p.name: given[p.name] for p in parameters if p.name in given}
-
-
-def value_of(result) -> float | None:
-    """The score in what a compute_score returns: a number, a dict with `score`, or a tuple that begins with it."""
-    result = result["score"] if isinstance(result, dict) else result
-    result = result[0] if isinstance(result, tuple | list) else result
-    return None if result is None else float(result)
-
-
-@ASYNC@def @NAME@(prompts, completions, @GIVEN@**columns) -> list[float | None]:
-    """@FUNCTION@ of SOURCE by TRL's contract."""
-    rows = rows_of(prompts, len(completions), {@PASSED@**columns})
-    calls = [source()(**arguments_of(completion_text(c), row)) for c, row in zip(completions, rows, strict=True)]
-    return [value_of(result) for result in @GATHER@]
-'''
-
-TEST_TO_TRL = '''
-    columns = {name: [row.get(name) for _, row, _ in CASES] for _, row, _ in CASES for name in row}
-    prompts = columns.pop("prompt", [None] * len(CASES))
-    scores = @RUN@@NAME@(prompts, [text for text, _, _ in CASES], **columns)@END@
-    for case, got in zip(CASES, scores, strict=True):
-        text, row, expected = case
-        if expected == "the original's":
-            expected = value_of(@RUN@source()(**arguments_of(text, row))@END@)
-        results.append(("TRL", case, got, expected))'''
-
-SPREAD = '''
-    if len({str(result[2]) for result in results}) == 1:
-        print(f"note: every case scores {results[0][2]}; add one to CASES that does not")'''
-
-
-# ------------------------------------------------------------------------------------------------ settings
-
-
-@dataclass
-class Recipe:
-    """What a task is made of."""
-
-    about: str  # first line of the file
-    gold: str = "answer"  # the column that verl calls ground_truth; "" for none
-    core: str = ""
-    cases: list | None = None
-    settings: str = ""
-    call: str = "sync"
-    range: str = "[0, 1]"
-    helper: str = ""
-    needs: str = ""  # dependencies, as PEP 723 lists them
-    columns: str = ""  # columns besides gold, in words
-
-
-TASKS = {
-    "math": Recipe(
-        "Pay for the right final answer of a mathematical task, and only that.",
-        **{"core": MATH, "cases": MATH_CASES, "range": "{0, 1}", "helper": "math_grader", "call": "sync"},
-        needs='"math-verify[antlr4_13_2]>=0.8,<1"',
-        columns="prompt, so that copying the task does not pay",
-    ),
-    "code": Recipe(
-        "Pay for a program that passes its tests, which run in a sandbox.",
-        **{"gold": "tests", "core": CODE, "cases": CODE_CASES, "settings": CODE_SETTINGS, "call": "threads"},
-        helper="sandbox",
-        columns="entry_point and setup, where the tests need them",
-    ),
-    "qa": Recipe("Pay for the right short answer, and only that.", core=QA, cases=QA_CASES, range="{0, 1}"),
-    "format": Recipe("Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."),
-    "llm_judge": Recipe(
-        "Pay what a model behind an OpenAI-compatible endpoint says an answer is worth.",
-        **{"core": JUDGE, "cases": JUDGE_CASES, "settings": JUDGE_SETTINGS, "call": "async"},
-        columns="prompt, which the judge should see",
-    ),
-    "custom": Recipe("Pay by a rubric of weighted checks."),
-}
-
-DEFAULT_RULES = ["equals:answer", "words:1-400*0.1"]
-RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
-IMPORTS = [  # (a sign of use, the line)
-    *((rf"\b{name}\.", f"import {name}") for name in ("asyncio", "functools", "hashlib", "importlib.util", "inspect")),
-    (r"\bjson\.", "import json"),
-    (r"\bhttp\.server\.", "import http.server"),
-    *((rf"\b{name}\.", f"import {name}") for name in ("math", "os", "re", "sys", "threading", "time")),
-    (r"\burllib\.request\.", "import urllib.request"),
-    *((rf"\b{name}\.", f"import {name}") for name in ("warnings", "zlib")),
-    (r"\bThreadPoolExecutor\(", "from concurrent.futures import ThreadPoolExecutor"),
-    (r"\bPath\b", "from pathlib import Path"),
-]
-
-
-# ------------------------------------------------------------------------------------------------ the text of a file
-
-
-def put_in(text: str, **words) -> str:
-    """Put words in the places @WORD@ of a text."""
-    for name, value in words.items():
-        text = text.replace(f"@{name.upper()}@", value)
-    return text
-
-
-class Words(str):
-    """A text of n words that is shown as an expression."""
-
-    def __repr__(self) -> str:
-        return f"'a ' * {len(self) // 2}"
-
-
-def quoted(text: str) -> str:
-    """A string literal, in double quotes where that is plain."""
-    return f'"{repr(text)[1:-1]}"' if not {*text} & {"'", '"'} else repr(text)
-
-
-def listing(name: str, about: str, rows: list) -> str:
-    """`NAME = [...]` with a row a line; long strings are broken where they have spaces."""
-    lines = []
-    for row in rows:
-        text = "    " + pprint.pformat(row, width=112, sort_dicts=False).replace("\n", "\n    ") + ","
-        lines += [line + "  # noqa: E501" * (len(line) > 120) for line in text.split("\n")]
-    return f"\n\n{name} = [  # {about}\n" + "\n".join(lines) + "\n]\n"
-
-
-def with_imports(head: str, body: str) -> str:
-    """The whole file: head, the imports that the body needs, body."""
-    needed = [line for sign, line in IMPORTS if re.search(sign, body)]
-    plain = sorted(line for line in needed if line.startswith("import"))
-    from_lines = [line for line in needed if line.startswith("from")]
-    return re.sub(r"\n{4,}", "\n\n\n", head + "\n".join([*plain, *from_lines]) + "\n" + body.rstrip("\n") + "\n")
-
-
-def head_of(about: str, notes: list[str], needs: str = "") -> str:
-    """Shebang, dependencies and docstring."""
-    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
-    header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
-    return f'{header}"""{about}\n\n' + "\n".join(notes) + '\n"""\n\n'
-
-
-def usage_notes(args, trl_name: str, gold: str, columns: str) -> list[str]:
-    """How each contract finds the reward, and what it reads."""
-    file, notes = Path(args.output or "my_reward.py").name, []
-    if args.target != "verl":
-        notes += [f"TRL, and trainers with its contract: {file}:{trl_name}"]
-        notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] * bool(gold or columns)
-    if args.target != "trl":
-        notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
-        read = [f"ground_truth is {gold}"] * bool(gold) + [f"extra_info has {columns}"] * bool(columns)
-        notes += ["    " + "; ".join(read)] * bool(read)
-    return [*notes, "", f"    python {file} --test"]
-
-
-def adapters(args, call: str, gold_columns: list[str], words: dict) -> tuple[str, str]:
-    """(the functions of the contracts asked for, the body of their self-test)."""
-    is_async = call == "async"
-    given = "".join(f"{name}{'=None' * is_async}, " for name in gold_columns)  # a judge can do without
-    passed = "".join(f'"{name}": {name}, ' for name in gold_columns)
-    marks = {"async": "async " * is_async, "await": "await " * is_async}
-    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "given": given, "passed": passed}
-    first = "".join(f'    columns.setdefault("{name}", [None] * len(CASES))\n' for name in gold_columns)
-    marks["first"] = first
-    text, test = COMPLETION_TEXT + LOOP * is_async, ""
-    if args.target != "verl":
-        text, test = text + TRL_ROWS + TRL_CALL[call], test + TEST_TRL
-    if args.target != "trl":
-        text, test = text + VERL_ROW + VERL_CALL, test + TEST_VERL
-    return put_in(text, **marks, **words), put_in(test, **marks, **words)
-
-
-def new_reward(args) -> str:
-    """The text of a new reward."""
-    task = TASKS[args.task]
-    gold = args.gold_column or task.gold
-    gold_columns, cases, extra_test, setup = [gold], list(task.cases or []), "", ""
-    settings, core, checks = task.settings, task.core, ""
-    if args.task == "format":
-        gold_columns, core = [], FORMAT
-        settings, cases = f"TAGS = [{', '.join(map(quoted, args.tags))}]\n", format_cases(args.tags)
-    elif args.task == "custom":
-        rubric = [read_rule(text, args.example) for text in args.rule]
-        gold_columns = list(dict.fromkeys(rule["column"] for rule in rubric if rule["column"]))
-        gold, extra_test = gold_columns[0] if gold_columns else gold, TEST_TOTAL
-        settings, core, checks = custom_parts(args, rubric)
-        cases = custom_cases(settings + core, rubric)
-    elif args.task == "llm_judge":
-        words = {"base_url": args.base_url, "judge_model": args.judge_model, "rubric": args.rubric}
-        settings = put_in(settings, **{name: quoted(value) for name, value in words.items()})
-        setup, checks = JUDGE_SETUP, STAND_IN
-    words = {"gold": gold, "name": args.name, "about": task.about, "range": task.range}
-    contracts, test = adapters(args, task.call, gold_columns, words)
-    filled = [(text, {k.replace("@GOLD@", gold): v for k, v in row.items()}, value) for text, row, value in cases]
-    filled += [(e["completion"], example_columns(e), e["score"]) for e in args.example if "score" in e]
-    helper = put_in(LOAD_HELPER, helper=task.helper) if task.helper else ""
-    gold_line = f'GOLD = "{gold}"  # the column of the gold answer; verl calls it ground_truth\n'
-    uses_gold = "GOLD" in core + contracts + test
-    body = "\n" + settings.lstrip("\n") + gold_line * uses_gold + helper.rstrip("\n") + "\n" + core + contracts
-    body += listing("CASES", "(completion, columns of the row, score)", filled)
-    body += checks + put_in(SELF_TEST, setup=setup, body=test + extra_test, gold=gold, name=args.name)
-    notes = usage_notes(args, args.name, ", ".join(gold_columns), task.columns)
-    if task.helper:
-        notes[-1:-1] = [f"Needs {task.helper}.py beside it; copy both to every machine.", ""]
-    return with_imports(head_of(task.about, notes, task.needs), body)
-
-
-def example_columns(example: dict) -> dict:
-    """The columns of an --example."""
-    return {name: value for name, value in example.items() if name not in ("completion", "score")}
-
-
-def format_cases(tags: list[str]) -> list[tuple]:
-    """Cases of the task format, their scores worked out by hand for n tags: 0.5 * marks / (2 n)."""
-    whole, n = "\n".join(f"<{tag}>word</{tag}>" for tag in tags), len(tags)
-    return [
-        (whole, {}, 1.0),
-        (f" {whole}\n", {}, 1.0),
-        (f"{whole} and more", {}, 0.5),  # every mark, but text outside
-        (whole.replace("word", "", 1), {}, 0.5),
-        (f"<{tags[0]}>word", {}, 0.25 / n),
-        (f"<{tags[0]}>word</{tags[0]}>{whole}", {}, 0.0),  # a mark that stands twice
-        ("word", {}, 0.0),
-        ("", {}, 0.0),
-    ]
-
-
-# ------------------------------------------------------------------------------------------------ rules of a rubric
+# -------------------------------------------------------------- rubric (src/programs/create_reward_template/rubric.py)
 
 
 def read_rule(text: str, examples: list[dict]) -> dict:
@@ -989,65 +995,93 @@ def custom_cases(source: str, rubric: list[dict]) -> list[tuple]:
     return [(text, row, names["score"](text, row)) for text in texts]
 
 
-# ------------------------------------------------------------------------------------------------ ports
+def check_column(name: str, where: str) -> None:
+    """Raise UserError unless a name can be a column, and an argument of a function."""
+    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+    need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")
+
+
+# ------------------------------------------------------ new reward (src/programs/create_reward_template/new_reward.py)
+
+
+def adapters(args, call: str, gold_columns: list[str], words: dict) -> tuple[str, str]:
+    """(the functions of the contracts asked for, the body of their self-test)."""
+    is_async = call == "async"
+    given = "".join(f"{name}{'=None' * is_async}, " for name in gold_columns)  # a judge can do without
+    passed = "".join(f'"{name}": {name}, ' for name in gold_columns)
+    marks = {"async": "async " * is_async, "await": "await " * is_async}
+    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "given": given, "passed": passed}
+    first = "".join(f'    columns.setdefault("{name}", [None] * len(CASES))\n' for name in gold_columns)
+    marks["first"] = first
+    text, test = COMPLETION_TEXT + LOOP * is_async, ""
+    if args.target != "verl":
+        text, test = text + TRL_ROWS + TRL_CALL[call], test + TEST_TRL
+    if args.target != "trl":
+        text, test = text + VERL_ROW + VERL_CALL, test + TEST_VERL
+    return put_in(text, **marks, **words), put_in(test, **marks, **words)
+
+
+def new_reward(args) -> str:
+    """The text of a new reward."""
+    task = TASKS[args.task]
+    gold = args.gold_column or task.gold
+    gold_columns, cases, extra_test, setup = [gold], list(task.cases or []), "", ""
+    settings, core, checks = task.settings, task.core, ""
+    if args.task == "format":
+        gold_columns, core = [], FORMAT
+        settings, cases = f"TAGS = [{', '.join(map(quoted, args.tags))}]\n", format_cases(args.tags)
+    elif args.task == "custom":
+        rubric = [read_rule(text, args.example) for text in args.rule]
+        gold_columns = list(dict.fromkeys(rule["column"] for rule in rubric if rule["column"]))
+        gold, extra_test = gold_columns[0] if gold_columns else gold, TEST_TOTAL
+        settings, core, checks = custom_parts(args, rubric)
+        cases = custom_cases(settings + core, rubric)
+    elif args.task == "llm_judge":
+        words = {"base_url": args.base_url, "judge_model": args.judge_model, "rubric": args.rubric}
+        settings = put_in(settings, **{name: quoted(value) for name, value in words.items()})
+        setup, checks = JUDGE_SETUP, STAND_IN
+    words = {"gold": gold, "name": args.name, "about": task.about, "range": task.range}
+    contracts, test = adapters(args, task.call, gold_columns, words)
+    filled = [(text, {k.replace("@GOLD@", gold): v for k, v in row.items()}, value) for text, row, value in cases]
+    filled += [(e["completion"], example_columns(e), e["score"]) for e in args.example if "score" in e]
+    helper = put_in(LOAD_HELPER, helper=task.helper) if task.helper else ""
+    gold_line = f'GOLD = "{gold}"  # the column of the gold answer; verl calls it ground_truth\n'
+    uses_gold = "GOLD" in core + contracts + test
+    body = "\n" + settings.lstrip("\n") + gold_line * uses_gold + helper.rstrip("\n") + "\n" + core + contracts
+    body += listing("CASES", "(completion, columns of the row, score)", filled)
+    body += checks + put_in(SELF_TEST, setup=setup, body=test + extra_test, gold=gold, name=args.name)
+    notes = usage_notes(args, args.name, ", ".join(gold_columns), task.columns)
+    if task.helper:
+        notes[-1:-1] = [f"Needs {task.helper}.py beside it; copy both to every machine.", ""]
+    return with_imports(head_of(task.about, notes, task.needs), body)
+
+
+def example_columns(example: dict) -> dict:
+    """The columns of an --example."""
+    return {name: value for name, value in example.items() if name not in ("completion", "score")}
+
+
+def format_cases(tags: list[str]) -> list[tuple]:
+    """Cases of the task format, their scores worked out by hand for n tags: 0.5 * marks / (2 n)."""
+    whole, n = "\n".join(f"<{tag}>word</{tag}>" for tag in tags), len(tags)
+    return [
+        (whole, {}, 1.0),
+        (f" {whole}\n", {}, 1.0),
+        (f"{whole} and more", {}, 0.5),  # every mark, but text outside
+        (whole.replace("word", "", 1), {}, 0.5),
+        (f"<{tags[0]}>word", {}, 0.25 / n),
+        (f"<{tags[0]}>word</{tags[0]}>{whole}", {}, 0.0),  # a mark that stands twice
+        ("word", {}, 0.0),
+        ("", {}, 0.0),
+    ]
+
+
+# ---------------------------------------------------------------- ports (src/programs/create_reward_template/ports.py)
 
 
 def is_async_callable(function) -> bool:
     """Whether calling a function, an instance of a class too, gives something to await."""
     return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
-
-
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
-
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
-    """
-    target, _, weight = spec.partition("*")
-    file, _, name = target.rpartition(":")
-    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
-    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
-            what = f"importing {file} raises {type(error).__name__}: {error}"
-            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
-    members = vars(sys.modules[module_name])
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
-    found = members.get(name)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
-    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
-
-
-FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
-    return bool(one)
 
 
 def ported(args) -> str:
@@ -1142,19 +1176,27 @@ def port_to_trl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
     return with_imports(head_of(about, usage_notes(args, args.name, gold, "")), body)
 
 
-# ------------------------------------------------------------------------------------------------ command line
+# ------------------------------------------------------------ command (src/programs/create_reward_template/command.py)
 
 RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
 ONLY_FOR = {  # flag -> the tasks that it is for
-    **{"tags": ("format",), "rule": ("custom",), "combine": ("custom",)},
+    "tags": ("format",),
+    "rule": ("custom",),
+    "combine": ("custom",),
     **dict.fromkeys(("base_url", "judge_model", "rubric"), ("llm_judge",)),
-    **{"completions": ("--from",), "data_source": ("--from",)},
+    "completions": ("--from",),
+    "data_source": ("--from",),
     "gold_column": ("math", "code", "qa", "llm_judge", "--from"),
 }
 DEFAULTS = {
-    **{"tags": ["think", "answer"], "rule": DEFAULT_RULES, "combine": "gated", "rubric": RUBRIC},
-    **{"base_url": "http://localhost:8000/v1", "judge_model": "judge"},
-    **{"completions": "messages", "data_source": "data"},
+    "tags": ["think", "answer"],
+    "rule": DEFAULT_RULES,
+    "combine": "gated",
+    "rubric": RUBRIC,
+    "base_url": "http://localhost:8000/v1",
+    "judge_model": "judge",
+    "completions": "messages",
+    "data_source": "data",
 }
 
 
@@ -1171,14 +1213,19 @@ def template_parser() -> argparse.ArgumentParser:
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
-    flag("for", "trl, verl or both (default: both; with --from the other contract)", dest="target",
-         choices=["trl", "verl", "both"])
+    flag(
+        "for",
+        "trl, verl or both (default: both; with --from the other contract)",
+        dest="target",
+        choices=["trl", "verl", "both"],
+    )
     flag("output", "file to write", metavar="FILE.py")
     flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")
     flag("force", "replace a file that is there", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
-    flag("gold_column", "column of the gold answer (default: answer; code: tests; --from: what it reads)",
-         metavar="NAME")
+    flag(
+        "gold_column", "column of the gold answer (default: answer; code: tests; --from: what it reads)", metavar="NAME"
+    )
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
     flag("combine", "custom: gated pays 0 unless the first rule holds", choices=["gated", "mean"])
@@ -1187,15 +1234,13 @@ def template_parser() -> argparse.ArgumentParser:
     flag("rubric", "llm_judge: what to grade by, from 0 to 10", metavar="TEXT")
     flag("completions", "--from a TRL reward: what it is given", choices=["messages", "text"])
     flag("data_source", "--from a compute_score: verl's data_source", metavar="NAME")
-    flag("example", 'row for the self-test, repeatable: \'{"completion": "…", "answer": "…", "score": 1}\'',
-         action="append", metavar="JSON")
+    flag(
+        "example",
+        'row for the self-test, repeatable: \'{"completion": "…", "answer": "…", "score": 1}\'',
+        action="append",
+        metavar="JSON",
+    )
     return parser
-
-
-def check_column(name: str, where: str) -> None:
-    """Raise UserError unless a name can be a column, and an argument of a function."""
-    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
-    need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")
 
 
 def read_example(text: str) -> dict:

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/data_loader/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib"]
@@ -35,6 +37,7 @@ import functools
 import gzip
 import hashlib
 import importlib
+import importlib.util
 import io
 import itertools
 import json
@@ -44,17 +47,73 @@ import random
 import re
 import sys
 import tempfile
+import urllib.error
 import urllib.parse
+import urllib.request
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+# --------------------------------------------------------------------- bad rows (src/programs/data_loader/bad_rows.py)
+
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "code")
 TARGETS = ("ours", "trl", "verl")
 SUFFIXES = {
-    **{".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".txt": "txt", ".csv": "csv", ".tsv": "tsv"},
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".txt": "txt",
+    ".csv": "csv",
+    ".tsv": "tsv",
     ".parquet": "parquet",
 }
 PACKED = (".gz", ".zst")
@@ -63,12 +122,6 @@ MAX_LINE = 256 * 2**20  # a longer line is a bad row: a whole file without line 
 MAX_DEPTH = 100  # deeper JSON breaks readers further on, Python's own encoder among them
 HEAD = 100  # rows that decide what a file is taken for
 CHUNK = 10_000  # rows held at once while a parquet file is written
-
-
-class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
-
-    code = 2
 
 
 class BadRow(UserError):
@@ -96,28 +149,6 @@ def line_of(item: dict) -> str:
     return f"{item['file']}:{item['line']}: {item['field']}: {what}"
 
 
-def need(condition, message: str) -> None:
-    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
-    if not condition:
-        raise UserError(message)
-
-
-def say(text: str) -> None:
-    """Print a diagnostic line on stderr, once in a torchrun launch."""
-    if os.environ.get("RANK", "0") == "0":
-        print(text, file=sys.stderr, flush=True)
-
-
-def suggest(word: str, names: list[str]) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
-
-
-def is_hub_id(source: str) -> bool:
-    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
 def shown(value) -> str:
     """A value as a message shows it: short, and printable whatever it holds."""
     text = repr(value)[:1000]
@@ -133,7 +164,7 @@ def plain_text(text: str) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------ bytes
+# --------------------------------------------------------------------------- bytes (src/programs/data_loader/bytes.py)
 
 
 class Unpacked(io.RawIOBase):
@@ -218,425 +249,7 @@ def open_bytes(source: str, max_bytes: int) -> io.BufferedReader:
     return raw
 
 
-# ------------------------------------------------------------------------------------------------ records
-
-
-@dataclass(slots=True)
-class Record:
-    """One row as read: where it stood, its fields, or the flaw that makes it unusable and its text."""
-
-    line: int
-    row: dict | None
-    flaw: BadRow | None = None
-    text: str = ""
-
-
-def broken(line: int, error: BadRow, data: bytes | str = b"") -> Record:
-    """A record that could not be read; a long text is cut, as it is only there to be found again."""
-    text = data[:100_000].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data[:100_000]
-    return Record(line, None, error, text.rstrip("\r\n"))
-
-
-class JsonDecoder:
-    """Python's JSON decoder, which also sees duplicate keys, NaN, infinity and floats out of range.
-
-    The hooks only take notes, so that a flawed value has an end and its neighbours in an array can be read.
-    """
-
-    def __init__(self):
-        self.flaws: list[BadRow] = []
-        self.long_integer = False
-        hooks = {"parse_constant": self.constant, "parse_float": self.number, "parse_int": self.whole}
-        self.json = json.JSONDecoder(object_pairs_hook=self.unique, **hooks)
-
-    def unique(self, pairs: list[tuple]) -> dict:
-        """Note a key that stands twice, of which Python would keep the last."""
-        row = dict(pairs)
-        if len(row) != len(pairs):
-            key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-            self.flaws.append(BadRow(key, "the key twice in one object", "each key once", "keeping one of them"))
-        return row
-
-    def constant(self, name: str) -> float:
-        """Note NaN, Infinity or -Infinity, which JSON does not have."""
-        self.flaws.append(BadRow("row", name, "a number that JSON has", "null, or a finite number"))
-        return 0.0
-
-    def number(self, text: str) -> float:
-        """Note a float that would become infinite."""
-        value = float(text)
-        return value if math.isfinite(value) else self.constant(shown(text))
-
-    def whole(self, text: str) -> int:
-        """Note an integer of more digits than Python reads, or of more than 64 bits perhaps."""
-        try:
-            self.long_integer = self.long_integer or len(text) > 18
-            return int(text)
-        except ValueError as error:
-            self.flaws.append(huge_integer(error))
-            return 0
-
-    def decode(self, text: str, start: int = 0) -> tuple:
-        """The value that begins at `start`, and its end; BadRow where the syntax is wrong."""
-        self.flaws.clear()
-        self.long_integer = False
-        try:
-            return self.json.raw_decode(text, start)
-        except RecursionError:
-            raise too_deep() from None
-        except json.JSONDecodeError as error:
-            where = f"line {error.lineno}, " * (start > 0 or error.lineno > 1) + f"column {error.colno}"
-            got = f"no JSON ({error.msg} at {where}, near {nearby(text, error.pos)})"
-            raise BadRow("row", got, "one JSON object") from None
-
-    def check(self, value, text: str) -> dict:
-        """Return the value if it is an object that can be used, else raise BadRow."""
-        if self.flaws:
-            raise self.flaws[0]
-        if not isinstance(value, dict):
-            raise BadRow("row", f"{type(value).__name__} {shown(value)}", "a JSON object with named fields")
-        if self.long_integer or text.count("[") + text.count("{") > MAX_DEPTH or HALF_PAIR.search(text):
-            return as_plain(value)
-        return value
-
-
-HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-JSON_SPACE = re.compile(r"[ \t\n\r]*")
-COMMAS = re.compile(r"[ \t\n\r,]*")
-
-
-def nearby(text: str, at: int) -> str:
-    """What stands around a place, as a message shows it."""
-    return shown(text[max(at - 20, 0) : at + 20])
-
-
-def huge_integer(error: ValueError) -> BadRow:
-    """The flaw of an integer that Python refuses to read."""
-    return BadRow("row", f"an integer of too many digits ({error})", "at most 4300 digits", "writing it as a string")
-
-
-def too_deep() -> BadRow:
-    """The flaw of a row with too many levels."""
-    return BadRow("row", "nesting too deep", f"at most {MAX_DEPTH} levels", "storing the inner part as JSON text")
-
-
-def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
-    """Return a value made of what JSON has; dates and decimals become text. BadRow names the field of anything else.
-
-    Integers have at most 64 bits, as pyarrow changes or refuses longer ones; in tests they may be of any size.
-    """
-    if isinstance(value, str):
-        if not plain_text(value):
-            raise BadRow(name, f"{shown(value)}, which is not Unicode text", "UTF-8", "mending the encoding")
-        return value
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        if not any_size and not -(2**63) <= value < 2**63:
-            raise BadRow(name, "an integer of more than 64 bits", "what pyarrow can hold", "writing it as a string")
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise BadRow(name, value, "a finite number", "null, or leaving the field out")
-        return value
-    if depth > MAX_DEPTH:
-        raise too_deep()
-    if isinstance(value, dict):
-        wrong = [key for key in value if not isinstance(key, str) or not plain_text(key)]
-        if wrong:
-            raise BadRow(name, f"the key {shown(wrong[0])}", "names of text")
-        if depth == 0 and name == "row":
-            return {key: as_plain(item, key, 1, key in TEST_KEYS) for key, item in value.items()}
-        return {key: as_plain(item, name, depth + 1, any_size) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_plain(item, name, depth + 1, any_size) for item in value]
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
-
-
-def json_lines(stream) -> Iterator[Record]:
-    """Rows of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
-    decoder, number = JsonDecoder(), 0
-    while data := stream.readline(MAX_LINE):
-        number += 1
-        if len(data) == MAX_LINE and not data.endswith(b"\n"):
-            while (rest := stream.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-                pass
-            yield broken(number, BadRow("row", f"a line of {MAX_LINE} bytes and more", "a shorter one"), data)
-        elif not data.isspace():
-            yield read_line(decoder, data, number)
-
-
-def read_line(decoder: JsonDecoder, data: bytes, number: int) -> Record:
-    """One line of JSONL."""
-    try:
-        text = data.decode().strip()
-        value, end = decoder.decode(text)
-        if end < len(text):
-            raise BadRow("row", f"{shown(text[end : end + 40])} after the object", "one object a line")
-        return Record(number, decoder.check(value, text))
-    except UnicodeDecodeError as error:
-        where = f"byte {data[error.start]:#04x} at column {error.start + 1}, which is not UTF-8"
-        return broken(number, BadRow("row", where, "UTF-8 text", "saving the file as UTF-8"), data)
-    except BadRow as error:
-        return broken(number, error, data)
-
-
-def json_values(stream) -> Iterator[Record]:
-    """Rows of a JSON file: an array of objects, one object with one list of them, objects in a row, or JSONL.
-
-    Objects one a line are read as lines, so that a broken one costs no other.
-    """
-    data = stream.read()
-    first = data.strip().split(b"\n", 1)[0]
-    try:
-        text = data.decode()
-        whole = first[:1] == b"[" or not isinstance(JsonDecoder().decode(first.decode().strip())[0], dict)
-    except UnicodeDecodeError:
-        yield from json_lines(io.BytesIO(data))
-        return
-    except BadRow:
-        whole = not looks_like_lines(data)
-    if not whole and b"\n" in data.strip():
-        yield from json_lines(io.BytesIO(data))
-        return
-    yield from values_of(text)
-
-
-def looks_like_lines(data: bytes) -> bool:
-    """Whether some line after a broken first one is an object by itself."""
-    for line in itertools.islice(data.split(b"\n"), 1, HEAD):
-        with contextlib.suppress(BadRow, UnicodeDecodeError):
-            text = line.decode().strip()
-            value, end = JsonDecoder().decode(text)
-            if isinstance(value, dict) and end == len(text) and line[:1] == b"{":
-                return True
-    return False
-
-
-class Lines:
-    """Numbers of the lines in which growing positions of a text stand."""
-
-    def __init__(self, text: str):
-        self.text, self.line, self.counted = text, 1, 0
-
-    def at(self, position: int) -> int:
-        """The line of a position, no smaller than the one before."""
-        self.line += self.text.count("\n", self.counted, position)
-        self.counted = position
-        return self.line
-
-
-def values_of(text: str) -> Iterator[Record]:
-    """Rows of a text that holds JSON values one after another, or in one array.
-
-    A comma too many or too few is a flaw of its own that costs no value; what follows a value without an end is lost.
-    """
-    decoder, lines, at = JsonDecoder(), Lines(text), JSON_SPACE.match(text).end()
-    inside = text.startswith("[", at)
-    at, before = at + inside, 0  # values so far
-    while True:
-        begin, at = at, COMMAS.match(text, at).end()
-        closed = inside and text.startswith("]", at)
-        if flaw := comma_flaw(text[begin:at], inside, not before, closed or at == len(text)):
-            yield misplaced_comma(text, begin, at, flaw, lines)
-        line = lines.at(at)
-        if closed or at == len(text):
-            break
-        try:
-            value, end = decoder.decode(text, at)
-        except BadRow as error:
-            what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
-            yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
-            return
-        if not (inside or before or text[end:].strip() or decoder.flaws or not isinstance(value, dict)):
-            rows = listed_rows(value)
-            if rows is not None:
-                yield from rows
-                return
-        yield value_record(decoder, value, text[at:end], line)
-        at, before = end, before + 1
-    if inside and not closed:
-        yield broken(line, BadRow("row", "an array without end", "`]` at its end"), text[-100:])
-    elif inside and (rest := text[at + 1 :].strip()):
-        yield broken(line, BadRow("row", f"{shown(rest)} after the array", "the end of the file"), rest)
-
-
-def value_record(decoder: JsonDecoder, value, text: str, line: int) -> Record:
-    """The record of a value that was just decoded."""
-    try:
-        return Record(line, decoder.check(value, text))
-    except BadRow as error:
-        return broken(line, error, text)
-
-
-def comma_flaw(between: str, inside: bool, first: bool, last: bool) -> str:
-    """What is wrong with the commas between two values, or "" if nothing is."""
-    count = between.count(",")
-    if not inside:
-        return "a comma outside an array" if count else ""
-    if first and last:
-        return "a comma in an array without values" if count else ""
-    if first:
-        return "a comma before the first value" if count else ""
-    if last:
-        return "a comma after the last value" if count else ""
-    return "no comma between two values" if not count else f"{count} commas in a row" if count > 1 else ""
-
-
-def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) -> Record:
-    """The record of a flaw of commas: it names the place of the comma that is wrong, or where one is missing."""
-    at = text.find(",", begin, end)
-    if flaw.endswith("in a row"):
-        at = text.find(",", at + 1, end)
-    at = end if at < 0 else at
-    column = at - text.rfind("\n", 0, at)
-    got = f"{flaw} (at column {column}, near {nearby(text, at)})"
-    error = BadRow("row", got, "one comma between two values of an array, and no other", "mending the commas there")
-    return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
-
-
-def listed_rows(value: dict) -> list[Record] | None:
-    """The rows of a JSON object that holds one list of objects and is no row itself; their numbers count from 1."""
-    lists = [key for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)]
-    if len(lists) != 1 or form_of(value) is not None:
-        return None
-    records = []
-    for number, row in enumerate(value[lists[0]], start=1):
-        try:
-            if not isinstance(row, dict):
-                raise BadRow("row", shown(row), "a JSON object")
-            records.append(Record(number, as_plain(row)))
-        except BadRow as error:
-            records.append(broken(number, error, shown(row)))
-    return records
-
-
-def text_rows(stream, separator: str | None) -> Iterator[Record]:
-    """One prompt a line, or between separators; blank ones are skipped. The line is where the prompt begins."""
-    pieces = ((number, line) for number, line in enumerate(stream, start=1))
-    if separator is not None:
-        need(separator, "got an empty text separator; expected text that stands between two prompts")
-        pieces, number = [], 1
-        for piece in stream.read().split(separator.encode()):
-            start = number + piece[: len(piece) - len(piece.lstrip())].count(b"\n")
-            number += (piece + separator.encode()).count(b"\n")
-            pieces.append((start, piece))
-    for number, piece in pieces:
-        try:
-            if piece.strip():
-                yield Record(number, {"prompt": piece.decode().strip("\r\n")})
-        except UnicodeDecodeError as error:
-            yield broken(number, BadRow("prompt", f"bytes that are not UTF-8 ({error.reason})", "UTF-8 text"), piece)
-
-
-def csv_rows(stream, name: str, delimiter: str) -> Iterator[Record]:
-    """Rows of a CSV or TSV file with a header; every value is text, and an empty one is absent."""
-    csv.field_size_limit(MAX_LINE)
-    reader = csv.reader((data.decode("utf-8", "surrogateescape") for data in stream), delimiter=delimiter, strict=True)
-    try:
-        header = next((cells for cells in reader if cells), [])
-    except csv.Error as error:
-        raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
-    twice = [column for column, count in Counter(header).items() if count > 1]
-    need(not twice, f"{name}:1: got the column {shown(twice[:1])} twice; expected each name once")
-    while True:
-        start = reader.line_num
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield broken(start + 1, BadRow("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""'))
-            if reader.line_num == start:
-                return
-            continue
-        if not cells:
-            continue
-        try:
-            if len(cells) != len(header):
-                got = f"{len(cells)} fields"
-                raise BadRow("row", got, f"{len(header)} as in the header", "quoting fields that hold separators")
-            row = {column: cell or None for column, cell in zip(header, cells, strict=True)}
-            yield Record(start + 1, as_plain(row))
-        except BadRow as error:
-            yield broken(start + 1, error, delimiter.join(cells))
-
-
-def parquet_rows(source: str, max_bytes: int) -> Iterator[Record]:
-    """Rows of a parquet file, 1000 at a time; numbered from 1."""
-    import pyarrow.parquet
-
-    number = 0
-    try:
-        with open(source, "rb") as raw:
-            file = pyarrow.parquet.ParquetFile(raw)
-            meta = file.metadata
-            size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-            too_big = f"{source}: got {size} unpacked bytes; expected at most max_bytes {max_bytes}; try --max_bytes"
-            need(size <= max_bytes, too_big)
-            for batch in file.iter_batches(1000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield checked(number, row)
-    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({shown(str(error))}); expected an intact file") from None
-
-
-def checked(number: int, row) -> Record:
-    """A record of a row that Python holds already."""
-    try:
-        if not isinstance(row, dict):
-            raise BadRow("row", shown(row), "an object with named fields")
-        return Record(number, as_plain(row))
-    except BadRow as error:
-        return broken(number, error, shown(row))
-
-
-def hub_rows(source: str) -> Iterator[Record]:
-    """Rows of a data set on the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
-    import datasets
-
-    name, _, split = source.partition("@")
-    name, _, subset = name.partition(":")
-    try:
-        rows = datasets.load_dataset(name, subset or None, split=split or "train")
-        for number, row in enumerate(rows, start=1):
-            yield checked(number, row)
-    except Exception as error:  # every layer below has its own
-        raise UserError(f"got {source!r}: no such file, and the hub says: {shown(str(error))}") from None
-
-
-def generated_rows(source: str) -> Iterator[Record]:
-    """Tasks of reasoning-gym: `reasoning_gym:NAME?size=100&seed=0&KEY=VALUE`, the keys those of the generator."""
-    name, _, query = source.partition(":")[2].partition("?")
-    try:
-        gym = importlib.import_module("reasoning_gym")
-    except ImportError:
-        raise UserError(f"got {source!r}; expected the package; try `pip install reasoning-gym`") from None
-    settings = {"size": 100, "seed": 0}
-    for key, value in urllib.parse.parse_qsl(query):
-        try:
-            settings[key] = json.loads(value)
-        except ValueError:
-            settings[key] = value
-    try:
-        tasks = gym.create_dataset(name, **settings)
-        rows = (tasks[index] for index in range(len(tasks)))
-        for number, row in enumerate(rows, start=1):
-            yield checked(number, json.loads(json.dumps(row, default=str)))
-    except (TypeError, ValueError, AssertionError) as error:
-        known = [*importlib.import_module("reasoning_gym.factory").DATASETS]
-        name = "" if name in known else name
-        raise UserError(
-            f"got {source!r}: {error}; expected a generator and its settings{suggest(name, known)}"
-        ) from None
-
-
-# ------------------------------------------------------------------------------------------------ messages
+# --------------------------------------------------------------------- messages (src/programs/data_loader/messages.py)
 
 PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
@@ -644,9 +257,20 @@ ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "sol
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = ("tests", "test_list", "test_cases", "input_output", "test")
 ROLES = {
-    **{"system": "system", "developer": "developer", "user": "user", "assistant": "assistant", "tool": "tool"},
-    **{"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "function": "tool"},
-    **{"observation": "tool", "function_response": "tool", "tool_response": "tool", "function_call": "assistant"},
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+    "tool_response": "tool",
+    "function_call": "assistant",
 }
 # who may speak after whom; None is the beginning
 MAY_FOLLOW = {
@@ -756,107 +380,144 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     return messages
 
 
-# ------------------------------------------------------------------------------------------------ answers and tests
-
-BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
-MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
+# --------------------------------------------------------------- json values (src/programs/data_loader/json_values.py)
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
+@dataclass(slots=True)
+class Record:
+    """One row as read: where it stood, its fields, or the flaw that makes it unusable and its text."""
 
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
+    line: int
+    row: dict | None
+    flaw: BadRow | None = None
+    text: str = ""
+
+
+def broken(line: int, error: BadRow, data: bytes | str = b"") -> Record:
+    """A record that could not be read; a long text is cut, as it is only there to be found again."""
+    text = data[:100_000].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data[:100_000]
+    return Record(line, None, error, text.rstrip("\r\n"))
+
+
+class JsonDecoder:
+    """Python's JSON decoder, which also sees duplicate keys, NaN, infinity and floats out of range.
+
+    The hooks only take notes, so that a flawed value has an end and its neighbours in an array can be read.
     """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
+
+    def __init__(self):
+        self.flaws: list[BadRow] = []
+        self.long_integer = False
+        hooks = {"parse_constant": self.constant, "parse_float": self.number, "parse_int": self.whole}
+        self.json = json.JSONDecoder(object_pairs_hook=self.unique, **hooks)
+
+    def unique(self, pairs: list[tuple]) -> dict:
+        """Note a key that stands twice, of which Python would keep the last."""
+        row = dict(pairs)
+        if len(row) != len(pairs):
+            key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            self.flaws.append(BadRow(key, "the key twice in one object", "each key once", "keeping one of them"))
+        return row
+
+    def constant(self, name: str) -> float:
+        """Note NaN, Infinity or -Infinity, which JSON does not have."""
+        self.flaws.append(BadRow("row", name, "a number that JSON has", "null, or a finite number"))
+        return 0.0
+
+    def number(self, text: str) -> float:
+        """Note a float that would become infinite."""
+        value = float(text)
+        return value if math.isfinite(value) else self.constant(shown(text))
+
+    def whole(self, text: str) -> int:
+        """Note an integer of more digits than Python reads, or of more than 64 bits perhaps."""
+        try:
+            self.long_integer = self.long_integer or len(text) > 18
+            return int(text)
+        except ValueError as error:
+            self.flaws.append(huge_integer(error))
+            return 0
+
+    def decode(self, text: str, start: int = 0) -> tuple:
+        """The value that begins at `start`, and its end; BadRow where the syntax is wrong."""
+        self.flaws.clear()
+        self.long_integer = False
+        try:
+            return self.json.raw_decode(text, start)
+        except RecursionError:
+            raise too_deep() from None
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno}, " * (start > 0 or error.lineno > 1) + f"column {error.colno}"
+            got = f"no JSON ({error.msg} at {where}, near {nearby(text, error.pos)})"
+            raise BadRow("row", got, "one JSON object") from None
+
+    def check(self, value, text: str) -> dict:
+        """Return the value if it is an object that can be used, else raise BadRow."""
+        if self.flaws:
+            raise self.flaws[0]
+        if not isinstance(value, dict):
+            raise BadRow("row", f"{type(value).__name__} {shown(value)}", "a JSON object with named fields")
+        if self.long_integer or text.count("[") + text.count("{") > MAX_DEPTH or HALF_PAIR.search(text):
+            return as_plain(value)
+        return value
 
 
-def gold_of(text: str) -> str | None:
-    r"""The final answer in a worked solution: after the last `####`, else in the last \boxed{…}; None without either.
+HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
-    >>> gold_of("It is 1000 + 3.\n#### 1,003")
-    '1003'
+
+def nearby(text: str, at: int) -> str:
+    """What stands around a place, as a message shows it."""
+    return shown(text[max(at - 20, 0) : at + 20])
+
+
+def huge_integer(error: ValueError) -> BadRow:
+    """The flaw of an integer that Python refuses to read."""
+    return BadRow("row", f"an integer of too many digits ({error})", "at most 4300 digits", "writing it as a string")
+
+
+def too_deep() -> BadRow:
+    """The flaw of a row with too many levels."""
+    return BadRow("row", "nesting too deep", f"at most {MAX_DEPTH} levels", "storing the inner part as JSON text")
+
+
+def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
+    """Return a value made of what JSON has; dates and decimals become text. BadRow names the field of anything else.
+
+    Integers have at most 64 bits, as pyarrow changes or refuses longer ones; in tests they may be of any size.
     """
-    found = None
-    while True:
-        if "####" in text:
-            text = text.rpartition("####")[2].strip()
-            if MONEY.fullmatch(text):
-                text = text.replace(",", "").replace("$", "")
-        else:
-            inner = last_boxed(text) if "boxed" in text else None
-            if inner is None:
-                return found
-            text = inner
-        found = text
-
-
-def as_answer(value, name: str) -> str:
-    """An answer as text; a number or truth value is written as JSON writes it."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    if not isinstance(value, str):
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a number")
-    if not value.strip():
-        raise BadRow(name, "an empty answer", "text or a number")
-    return value
-
-
-def as_tests(value, name: str):
-    """Tests in a form that scripts/sandbox.py takes; JSON text is decoded. An empty set would pass any program."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = tests_from_json(value, name)
-    if isinstance(value, dict) and {"input", "output"} <= set(value):
-        single = not isinstance(value["input"], list)
-        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
+    if isinstance(value, str):
+        if not plain_text(value):
+            raise BadRow(name, f"{shown(value)}, which is not Unicode text", "UTF-8", "mending the encoding")
+        return value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if not any_size and not -(2**63) <= value < 2**63:
+            raise BadRow(name, "an integer of more than 64 bits", "what pyarrow can hold", "writing it as a string")
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadRow(name, value, "a finite number", "null, or leaving the field out")
+        return value
+    if depth > MAX_DEPTH:
+        raise too_deep()
     if isinstance(value, dict):
-        inputs, outputs = value.get("inputs"), value.get("outputs")
-        if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-            got = f"the keys {', '.join(value) or 'none'}"
-            if isinstance(inputs, list) and isinstance(outputs, list):
-                got = f"{len(inputs)} inputs and {len(outputs)} outputs"
-            raise BadRow(name, got, "inputs and outputs, lists of one length")
-        count = len(inputs)
-    elif isinstance(value, str):
-        check_python(value, name)
-        count = len(value.strip())
-    elif isinstance(value, list):
-        count = len(value)
-        for number, test in enumerate(value):
-            check_test(test, f"{name}[{number}]")
-        if len({isinstance(test, str) for test in value}) > 1:
-            raise BadRow(name, "Python source and cases in one list", "tests of one form")
-    else:
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
-    if not count:
-        raise BadRow(name, "no tests", "at least one, as none at all pass every program")
-    return value
+        wrong = [key for key in value if not isinstance(key, str) or not plain_text(key)]
+        if wrong:
+            raise BadRow(name, f"the key {shown(wrong[0])}", "names of text")
+        if depth == 0 and name == "row":
+            return {key: as_plain(item, key, 1, key in TEST_KEYS) for key, item in value.items()}
+        return {key: as_plain(item, name, depth + 1, any_size) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_plain(item, name, depth + 1, any_size) for item in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
 
 
-def tests_from_json(text: str, name: str):
-    """Decode tests given as JSON text; JSON that is cut off must not pass for Python source."""
-    decoder, text = JsonDecoder(), text.strip()
-    try:
-        value, end = decoder.decode(text)
-        if decoder.flaws or end != len(text):
-            raise decoder.flaws[0] if decoder.flaws else BadRow(name, f"{shown(text[end:])} after JSON", "JSON")
-    except BadRow as error:
-        raise BadRow(name, error.parts["got"], "tests as JSON text, or Python source") from None
-    return as_plain(value, name, any_size=True)
+# --------------------------------------------------------------- test checks (src/programs/data_loader/test_checks.py)
 
 
 def check_test(test, name: str) -> None:
@@ -1030,8 +691,110 @@ def unbound(nodes: list[ast.AST]) -> set[str]:
     return used - stored - given - named - imported
 
 
-# ------------------------------------------------------------------------------------------------ forms of rows
+# --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
+BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
+BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
+MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    found = list(BOXED.finditer(text))
+    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
+    if match is None or not match[1]:
+        return text[match.end()] if match else None  # \boxed 5
+    depth, escaped = 1, False
+    for at in range(match.end(), len(text)):
+        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
+        escaped = text[at] == "\\" and not escaped
+        if depth == 0:
+            return text[match.end() : at].strip()
+    return None
+
+
+def gold_of(text: str) -> str | None:
+    r"""The final answer in a worked solution: after the last `####`, else in the last \boxed{…}; None without either.
+
+    >>> gold_of("It is 1000 + 3.\n#### 1,003")
+    '1003'
+    """
+    found = None
+    while True:
+        if "####" in text:
+            text = text.rpartition("####")[2].strip()
+            if MONEY.fullmatch(text):
+                text = text.replace(",", "").replace("$", "")
+        else:
+            inner = last_boxed(text) if "boxed" in text else None
+            if inner is None:
+                return found
+            text = inner
+        found = text
+
+
+def as_answer(value, name: str) -> str:
+    """An answer as text; a number or truth value is written as JSON writes it."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a number")
+    if not value.strip():
+        raise BadRow(name, "an empty answer", "text or a number")
+    return value
+
+
+def as_tests(value, name: str):
+    """Tests in a form that scripts/sandbox.py takes; JSON text is decoded. An empty set would pass any program."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        value = tests_from_json(value, name)
+    if isinstance(value, dict) and {"input", "output"} <= set(value):
+        single = not isinstance(value["input"], list)
+        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
+        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
+    if isinstance(value, dict):
+        inputs, outputs = value.get("inputs"), value.get("outputs")
+        if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+            got = f"the keys {', '.join(value) or 'none'}"
+            if isinstance(inputs, list) and isinstance(outputs, list):
+                got = f"{len(inputs)} inputs and {len(outputs)} outputs"
+            raise BadRow(name, got, "inputs and outputs, lists of one length")
+        count = len(inputs)
+    elif isinstance(value, str):
+        check_python(value, name)
+        count = len(value.strip())
+    elif isinstance(value, list):
+        count = len(value)
+        for number, test in enumerate(value):
+            check_test(test, f"{name}[{number}]")
+        if len({isinstance(test, str) for test in value}) > 1:
+            raise BadRow(name, "Python source and cases in one list", "tests of one form")
+    else:
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
+    if not count:
+        raise BadRow(name, "no tests", "at least one, as none at all pass every program")
+    return value
+
+
+def tests_from_json(text: str, name: str):
+    """Decode tests given as JSON text; JSON that is cut off must not pass for Python source."""
+    decoder, text = JsonDecoder(), text.strip()
+    try:
+        value, end = decoder.decode(text)
+        if decoder.flaws or end != len(text):
+            raise decoder.flaws[0] if decoder.flaws else BadRow(name, f"{shown(text[end:])} after JSON", "JSON")
+    except BadRow as error:
+        raise BadRow(name, error.parts["got"], "tests as JSON text, or Python source") from None
+    return as_plain(value, name, any_size=True)
+
+
+# --------------------------------------------------------------------------- forms (src/programs/data_loader/forms.py)
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
 READERS = {
@@ -1317,16 +1080,27 @@ def from_json(text, name: str):
 
 RESERVED = ("text_fields", "json_columns")
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
+
+TEST_SOURCE = re.compile(r"^(def check\(|assert\b)", re.MULTILINE)
+
+
+def marks_answer(value) -> bool:
+    """Whether a text is a worked solution that marks its final answer."""
+    return isinstance(value, str) and ("####" in value or "\\boxed" in value)
+
+
+# ----------------------------------------------------------------- form names (src/programs/data_loader/form_names.py)
+
 FORMS: dict[str, Callable[[Shape], None]] = {
-    **{"prompts": as_prompts, "conversations": as_conversation, "prompt_response": as_response},
-    **{
-        "preferences": as_preferences,
-        "math": as_math,
-        "worked": as_worked,
-        "code": as_code,
-        "ours": as_ours,
-        "verl": as_verl,
-    },
+    "prompts": as_prompts,
+    "conversations": as_conversation,
+    "prompt_response": as_response,
+    "preferences": as_preferences,
+    "math": as_math,
+    "worked": as_worked,
+    "code": as_code,
+    "ours": as_ours,
+    "verl": as_verl,
 }
 CUSTOM: dict[str, tuple[Callable, str]] = {}
 
@@ -1362,14 +1136,6 @@ def form_of(row: dict) -> str | None:
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
         return "code"  # HumanEval's without entry_point
     return form
-
-
-TEST_SOURCE = re.compile(r"^(def check\(|assert\b)", re.MULTILINE)
-
-
-def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer."""
-    return isinstance(value, str) and ("####" in value or "\\boxed" in value)
 
 
 @functools.lru_cache(4096)
@@ -1442,7 +1208,292 @@ def check_kind(kind: str) -> None:
     need(kind in known, f"got kind {kind!r}; expected one of {', '.join(known)}{suggest(str(kind), known)}")
 
 
-# ------------------------------------------------------------------------------------------------ reading
+# ----------------------------------------------------------------------- records (src/programs/data_loader/records.py)
+
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
+COMMAS = re.compile(r"[ \t\n\r,]*")
+
+
+def json_lines(stream) -> Iterator[Record]:
+    """Rows of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    decoder, number = JsonDecoder(), 0
+    while data := stream.readline(MAX_LINE):
+        number += 1
+        if len(data) == MAX_LINE and not data.endswith(b"\n"):
+            while (rest := stream.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
+            yield broken(number, BadRow("row", f"a line of {MAX_LINE} bytes and more", "a shorter one"), data)
+        elif not data.isspace():
+            yield read_line(decoder, data, number)
+
+
+def read_line(decoder: JsonDecoder, data: bytes, number: int) -> Record:
+    """One line of JSONL."""
+    try:
+        text = data.decode().strip()
+        value, end = decoder.decode(text)
+        if end < len(text):
+            raise BadRow("row", f"{shown(text[end : end + 40])} after the object", "one object a line")
+        return Record(number, decoder.check(value, text))
+    except UnicodeDecodeError as error:
+        where = f"byte {data[error.start]:#04x} at column {error.start + 1}, which is not UTF-8"
+        return broken(number, BadRow("row", where, "UTF-8 text", "saving the file as UTF-8"), data)
+    except BadRow as error:
+        return broken(number, error, data)
+
+
+def json_values(stream) -> Iterator[Record]:
+    """Rows of a JSON file: an array of objects, one object with one list of them, objects in a row, or JSONL.
+
+    Objects one a line are read as lines, so that a broken one costs no other.
+    """
+    data = stream.read()
+    first = data.strip().split(b"\n", 1)[0]
+    try:
+        text = data.decode()
+        whole = first[:1] == b"[" or not isinstance(JsonDecoder().decode(first.decode().strip())[0], dict)
+    except UnicodeDecodeError:
+        yield from json_lines(io.BytesIO(data))
+        return
+    except BadRow:
+        whole = not looks_like_lines(data)
+    if not whole and b"\n" in data.strip():
+        yield from json_lines(io.BytesIO(data))
+        return
+    yield from values_of(text)
+
+
+def looks_like_lines(data: bytes) -> bool:
+    """Whether some line after a broken first one is an object by itself."""
+    for line in itertools.islice(data.split(b"\n"), 1, HEAD):
+        with contextlib.suppress(BadRow, UnicodeDecodeError):
+            text = line.decode().strip()
+            value, end = JsonDecoder().decode(text)
+            if isinstance(value, dict) and end == len(text) and line[:1] == b"{":
+                return True
+    return False
+
+
+class Lines:
+    """Numbers of the lines in which growing positions of a text stand."""
+
+    def __init__(self, text: str):
+        self.text, self.line, self.counted = text, 1, 0
+
+    def at(self, position: int) -> int:
+        """The line of a position, no smaller than the one before."""
+        self.line += self.text.count("\n", self.counted, position)
+        self.counted = position
+        return self.line
+
+
+def values_of(text: str) -> Iterator[Record]:
+    """Rows of a text that holds JSON values one after another, or in one array.
+
+    A comma too many or too few is a flaw of its own that costs no value; what follows a value without an end is lost.
+    """
+    decoder, lines, at = JsonDecoder(), Lines(text), JSON_SPACE.match(text).end()
+    inside = text.startswith("[", at)
+    at, before = at + inside, 0  # values so far
+    while True:
+        begin, at = at, COMMAS.match(text, at).end()
+        closed = inside and text.startswith("]", at)
+        if flaw := comma_flaw(text[begin:at], inside, not before, closed or at == len(text)):
+            yield misplaced_comma(text, begin, at, flaw, lines)
+        line = lines.at(at)
+        if closed or at == len(text):
+            break
+        try:
+            value, end = decoder.decode(text, at)
+        except BadRow as error:
+            what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
+            yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
+            return
+        if not (inside or before or text[end:].strip() or decoder.flaws or not isinstance(value, dict)):
+            rows = listed_rows(value)
+            if rows is not None:
+                yield from rows
+                return
+        yield value_record(decoder, value, text[at:end], line)
+        at, before = end, before + 1
+    if inside and not closed:
+        yield broken(line, BadRow("row", "an array without end", "`]` at its end"), text[-100:])
+    elif inside and (rest := text[at + 1 :].strip()):
+        yield broken(line, BadRow("row", f"{shown(rest)} after the array", "the end of the file"), rest)
+
+
+def value_record(decoder: JsonDecoder, value, text: str, line: int) -> Record:
+    """The record of a value that was just decoded."""
+    try:
+        return Record(line, decoder.check(value, text))
+    except BadRow as error:
+        return broken(line, error, text)
+
+
+def comma_flaw(between: str, inside: bool, first: bool, last: bool) -> str:
+    """What is wrong with the commas between two values, or "" if nothing is."""
+    count = between.count(",")
+    if not inside:
+        return "a comma outside an array" if count else ""
+    if first and last:
+        return "a comma in an array without values" if count else ""
+    if first:
+        return "a comma before the first value" if count else ""
+    if last:
+        return "a comma after the last value" if count else ""
+    return "no comma between two values" if not count else f"{count} commas in a row" if count > 1 else ""
+
+
+def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) -> Record:
+    """The record of a flaw of commas: it names the place of the comma that is wrong, or where one is missing."""
+    at = text.find(",", begin, end)
+    if flaw.endswith("in a row"):
+        at = text.find(",", at + 1, end)
+    at = end if at < 0 else at
+    column = at - text.rfind("\n", 0, at)
+    got = f"{flaw} (at column {column}, near {nearby(text, at)})"
+    error = BadRow("row", got, "one comma between two values of an array, and no other", "mending the commas there")
+    return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
+
+
+def listed_rows(value: dict) -> list[Record] | None:
+    """The rows of a JSON object that holds one list of objects and is no row itself; their numbers count from 1."""
+    lists = [key for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)]
+    if len(lists) != 1 or form_of(value) is not None:
+        return None
+    records = []
+    for number, row in enumerate(value[lists[0]], start=1):
+        try:
+            if not isinstance(row, dict):
+                raise BadRow("row", shown(row), "a JSON object")
+            records.append(Record(number, as_plain(row)))
+        except BadRow as error:
+            records.append(broken(number, error, shown(row)))
+    return records
+
+
+def text_rows(stream, separator: str | None) -> Iterator[Record]:
+    """One prompt a line, or between separators; blank ones are skipped. The line is where the prompt begins."""
+    pieces = ((number, line) for number, line in enumerate(stream, start=1))
+    if separator is not None:
+        need(separator, "got an empty text separator; expected text that stands between two prompts")
+        pieces, number = [], 1
+        for piece in stream.read().split(separator.encode()):
+            start = number + piece[: len(piece) - len(piece.lstrip())].count(b"\n")
+            number += (piece + separator.encode()).count(b"\n")
+            pieces.append((start, piece))
+    for number, piece in pieces:
+        try:
+            if piece.strip():
+                yield Record(number, {"prompt": piece.decode().strip("\r\n")})
+        except UnicodeDecodeError as error:
+            yield broken(number, BadRow("prompt", f"bytes that are not UTF-8 ({error.reason})", "UTF-8 text"), piece)
+
+
+def csv_rows(stream, name: str, delimiter: str) -> Iterator[Record]:
+    """Rows of a CSV or TSV file with a header; every value is text, and an empty one is absent."""
+    csv.field_size_limit(MAX_LINE)
+    reader = csv.reader((data.decode("utf-8", "surrogateescape") for data in stream), delimiter=delimiter, strict=True)
+    try:
+        header = next((cells for cells in reader if cells), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
+    twice = [column for column, count in Counter(header).items() if count > 1]
+    need(not twice, f"{name}:1: got the column {shown(twice[:1])} twice; expected each name once")
+    while True:
+        start = reader.line_num
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield broken(start + 1, BadRow("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""'))
+            if reader.line_num == start:
+                return
+            continue
+        if not cells:
+            continue
+        try:
+            if len(cells) != len(header):
+                got = f"{len(cells)} fields"
+                raise BadRow("row", got, f"{len(header)} as in the header", "quoting fields that hold separators")
+            row = {column: cell or None for column, cell in zip(header, cells, strict=True)}
+            yield Record(start + 1, as_plain(row))
+        except BadRow as error:
+            yield broken(start + 1, error, delimiter.join(cells))
+
+
+def parquet_rows(source: str, max_bytes: int) -> Iterator[Record]:
+    """Rows of a parquet file, 1000 at a time; numbered from 1."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            file = pyarrow.parquet.ParquetFile(raw)
+            meta = file.metadata
+            size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+            too_big = f"{source}: got {size} unpacked bytes; expected at most max_bytes {max_bytes}; try --max_bytes"
+            need(size <= max_bytes, too_big)
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield checked(number, row)
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({shown(str(error))}); expected an intact file") from None
+
+
+def checked(number: int, row) -> Record:
+    """A record of a row that Python holds already."""
+    try:
+        if not isinstance(row, dict):
+            raise BadRow("row", shown(row), "an object with named fields")
+        return Record(number, as_plain(row))
+    except BadRow as error:
+        return broken(number, error, shown(row))
+
+
+def hub_rows(source: str) -> Iterator[Record]:
+    """Rows of a data set on the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        rows = datasets.load_dataset(name, subset or None, split=split or "train")
+        for number, row in enumerate(rows, start=1):
+            yield checked(number, row)
+    except Exception as error:  # every layer below has its own
+        raise UserError(f"got {source!r}: no such file, and the hub says: {shown(str(error))}") from None
+
+
+def generated_rows(source: str) -> Iterator[Record]:
+    """Tasks of reasoning-gym: `reasoning_gym:NAME?size=100&seed=0&KEY=VALUE`, the keys those of the generator."""
+    name, _, query = source.partition(":")[2].partition("?")
+    try:
+        gym = importlib.import_module("reasoning_gym")
+    except ImportError:
+        raise UserError(f"got {source!r}; expected the package; try `pip install reasoning-gym`") from None
+    settings = {"size": 100, "seed": 0}
+    for key, value in urllib.parse.parse_qsl(query):
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    try:
+        tasks = gym.create_dataset(name, **settings)
+        rows = (tasks[index] for index in range(len(tasks)))
+        for number, row in enumerate(rows, start=1):
+            yield checked(number, json.loads(json.dumps(row, default=str)))
+    except (TypeError, ValueError, AssertionError) as error:
+        known = [*importlib.import_module("reasoning_gym.factory").DATASETS]
+        name = "" if name in known else name
+        raise UserError(
+            f"got {source!r}: {error}; expected a generator and its settings{suggest(name, known)}"
+        ) from None
+
+
+# ----------------------------------------------------------------------- reading (src/programs/data_loader/reading.py)
 
 
 def expand(sources, max_files: int = 100_000) -> list[str]:
@@ -1573,234 +1624,7 @@ def file_rows(source: str, form: str | None, settings: Settings) -> Iterator[Rec
             yield from json_values(stream) if form == "json" else json_lines(stream)
 
 
-def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map; the source of a mapping may be a dotted path into objects."""
-    row = {name: value for name, value in row.items() if name not in settings.drop}
-    taken = {}
-    for name, source in settings.mapping.items():
-        value, inside = row, [source] if source in row else source.split(".")
-        for key in inside:
-            value = value.get(key) if isinstance(value, dict) else None
-        if value is None:
-            advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
-            raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
-        taken[name] = value
-    for source in settings.mapping.values():
-        row.pop(source, None)
-    if clash := [name for name in taken if name in row]:
-        raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return {**taken, **row}
-
-
-class RowReader:
-    """Iterates over the good rows of all inputs, normalised, in order; what it leaves out it counts and reports.
-
-    `counts` adds up at any time: read = kept + rejected + deduplicated. `on_reject` gets each bad row.
-    """
-
-    def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
-        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
-        self.names, self.current = distinct_names(self.files), ""
-        self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
-        self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
-
-    @property
-    def kind(self) -> str:
-        """The kind of all rows so far, or `mixed`."""
-        return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
-
-    @property
-    def why(self) -> str:
-        """Why each input was taken for what it was taken for."""
-        return "; ".join(self.reasons)
-
-    def __iter__(self) -> Iterator[dict]:
-        for file in self.files:
-            yield from self.rows_of(file)
-            if self.counts["kept"] == self.settings.limit:
-                return
-
-    def rows_of(self, file: str) -> Iterator[dict]:
-        """The good rows of one input."""
-        records, name = iter(records_of(file, self.settings)), self.names[file]
-        self.current = name
-        form, records = self.detect(file, records)
-        before = self.counts["read"]
-        for record in records:
-            self.counts["read"] += 1
-            try:
-                row = self.read(record, form)
-            except BadRow as error:
-                self.counts["rejected"] += 1
-                where = {"file": "stdin" if file == "-" else file, "line": record.line}
-                self.on_reject({**where, **error.parts, "row": record.text if record.row is None else record.row})
-                continue
-            row.setdefault("source", name)
-            row.setdefault("id", f"{name}:{record.line}")
-            if self.settings.dedup and self.repeats(row):
-                self.counts["deduplicated"] += 1
-                continue
-            self.counts["kept"] += 1
-            yield row
-            if self.counts["kept"] == self.settings.limit:
-                return
-        if self.counts["read"] == before and len(self.files) > 1:  # of a single one, need_rows says it
-            say(f"warning: {'stdin' if file == '-' else file} holds no row")
-
-    def need_rows(self, rejected: list[dict] = ()) -> None:
-        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
-        if self.counts["kept"]:
-            return
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
-        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
-        first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
-        raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
-
-    def read(self, record: Record, form: str) -> dict:
-        """One record normalised."""
-        if record.flaw:
-            raise record.flaw
-        row, settings = record.row, self.settings
-        if settings.mapping or settings.drop:
-            row = remapped(row, settings)
-        own = form_of(row)
-        if settings.kind == "auto":
-            form = self.agreed(form, own, row)
-        row = convert(row, form)
-        if settings.system_prompt:
-            if row["prompt"][0]["role"] in ("system", "developer"):
-                self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
-            else:
-                row["prompt"] = [{"role": "system", "content": settings.system_prompt}, *row["prompt"]]
-        return row
-
-    def agreed(self, form: str, own: str | None, row: dict) -> str:
-        """The form by which a row of an input of this form is read; BadRow where it is quite another one."""
-        if own in ("ours", "verl"):
-            return own
-        if own is None:  # the conversion says what is missing
-            return "prompts" if form in ("ours", "verl") else form
-        if (
-            own == form
-            or (own == "prompts" and form not in ("ours", "verl"))
-            or (own, form) in (("math", "prompts"), ("math", "worked"))
-        ):
-            return form  # a row that only asks lacks what this form needs, and the conversion says what
-        got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, as the other rows", "a file for each kind")
-
-    def detect(self, file: str, records: Iterator[Record]) -> tuple[str, Iterator[Record]]:
-        """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
-        settings, label = self.settings, "stdin" if file == "-" else file
-        head = list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked = Counter(), Counter(), {}, 0
-        for record in head:
-            with contextlib.suppress(BadRow):
-                row = remapped(record.row, settings) if record.row is not None else None
-                form = form_of(row) if row is not None else None
-                if form:
-                    forms[form] += 1
-                    first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
-                    marked += form == "math" and marks_answer(first)
-                    fields.setdefault(form, [name for name in row if row[name] is not None])
-                    if form in ("ours", "verl"):
-                        kinds[kind_of(convert(row, form))] += 1
-        records = itertools.chain(head, records)
-        if settings.kind != "auto":
-            kind = CUSTOM[settings.kind][1] if settings.kind in CUSTOM else settings.kind
-            self.kinds[kind] += 1
-            self.reasons.append(f"{label}: {settings.kind}, as asked for")
-            return "worked" if kind == "math" and 2 * marked > len(head) else settings.kind, records
-        if not forms:
-            self.kinds["prompts"] += 1
-            self.reasons.append(f"{label}: prompts, as no row has the fields of another kind")
-            return "prompts", records
-        form, count = forms.most_common(1)[0]
-        kind = CUSTOM[form][1] if form in CUSTOM else form
-        if form in ("ours", "verl"):
-            self.kinds.update(kinds.keys() or ["prompts"])
-            kind = f"{' and '.join(kinds) or 'prompts'}, in the form of {form}"
-        else:
-            self.kinds[kind] += 1
-        sign = f"fields {', '.join(fields[form][:8])}" + (f", registered as {form}" if form in CUSTOM else "")
-        self.reasons.append(f"{label}: {kind}, as {count} of the first {len(head)} rows have the {sign}")
-        return "worked" if form == "math" and 2 * marked > count else form, records
-
-    def repeats(self, row: dict) -> bool:
-        """Whether a row with the same prompt, answer, tests and completions came before."""
-        parts = [row.get(name) for name in ("prompt", "answer", "tests", "completion", "chosen", "rejected")]
-        mark = digest(parts)
-        if mark in self.seen:
-            return True
-        self.seen.add(mark)
-        return False
-
-
-def digest(value) -> bytes:
-    """16 bytes that stand for a JSON value."""
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
-
-
-@dataclass
-class Loaded:
-    """What load_rows returns: rows of the schema, what they were taken for and why, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(
-    sources,
-    kind: str = "auto",
-    *,
-    mapping: dict | None = None,
-    system_prompt: str | None = None,
-    on_bad: str = "fail",
-    limit: int | None = None,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    text_separator: str | None = None,
-    drop: Iterable[str] = (),
-    dedup: bool = False,
-    input_format: str | None = None,
-) -> Loaded:
-    """Read all rows of files, folders, globs, hub ids or generators into the schema.
-
-    Args:
-        sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`,
-            `reasoning_gym:NAME?size=…&seed=…`.
-        kind: one of KINDS, a registered format, or "auto": what most of the first 100 rows are, decided for each file.
-        mapping: field of the schema -> column that holds it; the column may be a dotted path.
-        system_prompt: put before prompts that have none.
-        on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
-        limit: stop after this many good rows.
-        max_bytes: what a compressed or parquet file may unpack to.
-        text_separator: what stands between two prompts of a .txt file (default: a line each).
-        drop: columns to leave out.
-        dedup: leave out rows whose prompt, answer, tests and completions came before.
-        input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
-
-    Raises:
-        BadRows: rows do not fit, and on_bad is "fail".
-        UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
-    """
-    settings = Settings(
-        **{"kind": kind, "mapping": mapping, "system_prompt": system_prompt, "on_bad": on_bad, "limit": limit},
-        **{"max_bytes": max_bytes, "text_separator": text_separator, "drop": tuple(drop), "dedup": dedup},
-        input_format=input_format,
-    )
-    rejected = []
-    reader = RowReader(sources, settings, rejected.append)
-    rows = list(reader)
-    if rejected and on_bad == "fail":
-        raise BadRows(rejected, len(rejected))
-    reader.need_rows(rejected)
-    return Loaded(rows, reader.kind, reader.why, rejected, reader.counts)
-
-
-# ------------------------------------------------------------------------------------------------ writing
+# ----------------------------------------------------------------------- writing (src/programs/data_loader/writing.py)
 
 # names that TRL's trainers give to reward functions themselves
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
@@ -2062,17 +1886,244 @@ def bare(values: list) -> list:
     ]
 
 
-# ------------------------------------------------------------------------------------------------ batches
+# ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
 
 
-def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
+def remapped(row: dict, settings: Settings) -> dict:
+    """A row after --drop and --map; the source of a mapping may be a dotted path into objects."""
+    row = {name: value for name, value in row.items() if name not in settings.drop}
+    taken = {}
+    for name, source in settings.mapping.items():
+        value, inside = row, [source] if source in row else source.split(".")
+        for key in inside:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is None:
+            advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
+            raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
+        taken[name] = value
+    for source in settings.mapping.values():
+        row.pop(source, None)
+    if clash := [name for name in taken if name in row]:
+        raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
+    return {**taken, **row}
 
-    width = max(map(len, sequences))
-    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
-    return ids, mask
+
+class RowReader:
+    """Iterates over the good rows of all inputs, normalised, in order; what it leaves out it counts and reports.
+
+    `counts` adds up at any time: read = kept + rejected + deduplicated. `on_reject` gets each bad row.
+    """
+
+    def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
+        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
+        self.names, self.current = distinct_names(self.files), ""
+        self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
+        self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
+
+    @property
+    def kind(self) -> str:
+        """The kind of all rows so far, or `mixed`."""
+        return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
+
+    @property
+    def why(self) -> str:
+        """Why each input was taken for what it was taken for."""
+        return "; ".join(self.reasons)
+
+    def __iter__(self) -> Iterator[dict]:
+        for file in self.files:
+            yield from self.rows_of(file)
+            if self.counts["kept"] == self.settings.limit:
+                return
+
+    def rows_of(self, file: str) -> Iterator[dict]:
+        """The good rows of one input."""
+        records, name = iter(records_of(file, self.settings)), self.names[file]
+        self.current = name
+        form, records = self.detect(file, records)
+        before = self.counts["read"]
+        for record in records:
+            self.counts["read"] += 1
+            try:
+                row = self.read(record, form)
+            except BadRow as error:
+                self.counts["rejected"] += 1
+                where = {"file": "stdin" if file == "-" else file, "line": record.line}
+                self.on_reject({**where, **error.parts, "row": record.text if record.row is None else record.row})
+                continue
+            row.setdefault("source", name)
+            row.setdefault("id", f"{name}:{record.line}")
+            if self.settings.dedup and self.repeats(row):
+                self.counts["deduplicated"] += 1
+                continue
+            self.counts["kept"] += 1
+            yield row
+            if self.counts["kept"] == self.settings.limit:
+                return
+        if self.counts["read"] == before and len(self.files) > 1:  # of a single one, need_rows says it
+            say(f"warning: {'stdin' if file == '-' else file} holds no row")
+
+    def need_rows(self, rejected: list[dict] = ()) -> None:
+        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
+        if self.counts["kept"]:
+            return
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
+        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
+        first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
+        raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
+
+    def read(self, record: Record, form: str) -> dict:
+        """One record normalised."""
+        if record.flaw:
+            raise record.flaw
+        row, settings = record.row, self.settings
+        if settings.mapping or settings.drop:
+            row = remapped(row, settings)
+        own = form_of(row)
+        if settings.kind == "auto":
+            form = self.agreed(form, own, row)
+        row = convert(row, form)
+        if settings.system_prompt:
+            if row["prompt"][0]["role"] in ("system", "developer"):
+                self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
+            else:
+                row["prompt"] = [{"role": "system", "content": settings.system_prompt}, *row["prompt"]]
+        return row
+
+    def agreed(self, form: str, own: str | None, row: dict) -> str:
+        """The form by which a row of an input of this form is read; BadRow where it is quite another one."""
+        if own in ("ours", "verl"):
+            return own
+        if own is None:  # the conversion says what is missing
+            return "prompts" if form in ("ours", "verl") else form
+        if (
+            own == form
+            or (own == "prompts" and form not in ("ours", "verl"))
+            or (own, form) in (("math", "prompts"), ("math", "worked"))
+        ):
+            return form  # a row that only asks lacks what this form needs, and the conversion says what
+        got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
+        raise BadRow("row", got, f"{form.replace('worked', 'math')}, as the other rows", "a file for each kind")
+
+    def detect(self, file: str, records: Iterator[Record]) -> tuple[str, Iterator[Record]]:
+        """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
+        settings, label = self.settings, "stdin" if file == "-" else file
+        head = list(itertools.islice(records, HEAD))
+        forms, kinds, fields, marked = Counter(), Counter(), {}, 0
+        for record in head:
+            with contextlib.suppress(BadRow):
+                row = remapped(record.row, settings) if record.row is not None else None
+                form = form_of(row) if row is not None else None
+                if form:
+                    forms[form] += 1
+                    first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
+                    marked += form == "math" and marks_answer(first)
+                    fields.setdefault(form, [name for name in row if row[name] is not None])
+                    if form in ("ours", "verl"):
+                        kinds[kind_of(convert(row, form))] += 1
+        records = itertools.chain(head, records)
+        if settings.kind != "auto":
+            kind = CUSTOM[settings.kind][1] if settings.kind in CUSTOM else settings.kind
+            self.kinds[kind] += 1
+            self.reasons.append(f"{label}: {settings.kind}, as asked for")
+            return "worked" if kind == "math" and 2 * marked > len(head) else settings.kind, records
+        if not forms:
+            self.kinds["prompts"] += 1
+            self.reasons.append(f"{label}: prompts, as no row has the fields of another kind")
+            return "prompts", records
+        form, count = forms.most_common(1)[0]
+        kind = CUSTOM[form][1] if form in CUSTOM else form
+        if form in ("ours", "verl"):
+            self.kinds.update(kinds.keys() or ["prompts"])
+            kind = f"{' and '.join(kinds) or 'prompts'}, in the form of {form}"
+        else:
+            self.kinds[kind] += 1
+        sign = f"fields {', '.join(fields[form][:8])}" + (f", registered as {form}" if form in CUSTOM else "")
+        self.reasons.append(f"{label}: {kind}, as {count} of the first {len(head)} rows have the {sign}")
+        return "worked" if form == "math" and 2 * marked > count else form, records
+
+    def repeats(self, row: dict) -> bool:
+        """Whether a row with the same prompt, answer, tests and completions came before."""
+        parts = [row.get(name) for name in ("prompt", "answer", "tests", "completion", "chosen", "rejected")]
+        mark = digest(parts)
+        if mark in self.seen:
+            return True
+        self.seen.add(mark)
+        return False
+
+
+def digest(value) -> bytes:
+    """16 bytes that stand for a JSON value."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+
+
+@dataclass
+class Loaded:
+    """What load_rows returns: rows of the schema, what they were taken for and why, and what was left out."""
+
+    rows: list[dict]
+    kind: str
+    why: str
+    rejected: list[dict]
+    counts: dict[str, int]
+
+
+def load_rows(
+    sources,
+    kind: str = "auto",
+    *,
+    mapping: dict | None = None,
+    system_prompt: str | None = None,
+    on_bad: str = "fail",
+    limit: int | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    text_separator: str | None = None,
+    drop: Iterable[str] = (),
+    dedup: bool = False,
+    input_format: str | None = None,
+) -> Loaded:
+    """Read all rows of files, folders, globs, hub ids or generators into the schema.
+
+    Args:
+        sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`,
+            `reasoning_gym:NAME?size=…&seed=…`.
+        kind: one of KINDS, a registered format, or "auto": what most of the first 100 rows are, decided for each file.
+        mapping: field of the schema -> column that holds it; the column may be a dotted path.
+        system_prompt: put before prompts that have none.
+        on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
+        limit: stop after this many good rows.
+        max_bytes: what a compressed or parquet file may unpack to.
+        text_separator: what stands between two prompts of a .txt file (default: a line each).
+        drop: columns to leave out.
+        dedup: leave out rows whose prompt, answer, tests and completions came before.
+        input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
+
+    Raises:
+        BadRows: rows do not fit, and on_bad is "fail".
+        UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
+    """
+    settings = Settings(
+        kind=kind,
+        mapping=mapping,
+        system_prompt=system_prompt,
+        on_bad=on_bad,
+        limit=limit,
+        max_bytes=max_bytes,
+        text_separator=text_separator,
+        drop=tuple(drop),
+        dedup=dedup,
+        input_format=input_format,
+    )
+    rejected = []
+    reader = RowReader(sources, settings, rejected.append)
+    rows = list(reader)
+    if rejected and on_bad == "fail":
+        raise BadRows(rejected, len(rejected))
+    reader.need_rows(rejected)
+    return Loaded(rows, reader.kind, reader.why, rejected, reader.counts)
+
+
+# ----------------------------------------------------------------------- batches (src/programs/data_loader/batches.py)
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
@@ -2157,6 +2208,391 @@ def difficulty(row: dict, curriculum):
     has = f"got row {row.get('id')!r} with the columns {', '.join(row)}"
     need(row.get(name) is not None, f"{has}; expected the curriculum's column {name!r}{suggest(name, list(row))}")
     return row[name]
+
+
+# ----------------------------------------------------------------- inspection (src/programs/data_loader/inspection.py)
+
+
+def percentiles(values) -> dict[str, int]:
+    """p50, p95 and the largest of some lengths; each is a length that occurs."""
+    ordered = sorted(values)
+    ranks = {"p50": math.ceil(0.5 * len(ordered)) - 1, "p95": math.ceil(0.95 * len(ordered)) - 1, "max": -1}
+    return {name: ordered[rank] for name, rank in ranks.items()} if ordered else {}
+
+
+class Stats:
+    """What --inspect shows about good rows; it keeps lengths and digests of rows, not the rows."""
+
+    def __init__(self, tokenizer=None):
+        self.tokenizer = tokenizer
+        self.lengths = {name: array.array("q") for name in ("prompt_chars", "prompt_tokens", "completion_chars")}
+        self.files, self.sources, self.fields, self.types, self.examples = Counter(), Counter(), Counter(), {}, []
+        self.rows, self.prompts, self.place_sets, self.again, self.conflicts = set(), {}, {}, 0, set()
+
+    def add(self, row: dict, file: str) -> None:
+        """Take in a row of an input."""
+        self.sources[row["source"]] += 1
+        for name, value in row.items():
+            self.fields[name] += 1
+            self.types.setdefault(name, set()).add(type(value).__name__)
+        self.lengths["prompt_chars"].append(sum(len(message["content"]) for message in row["prompt"]))
+        if self.tokenizer:
+            self.lengths["prompt_tokens"].append(len(prompt_ids(self.tokenizer, row)))
+        for name in ("completion", "chosen"):
+            if name in row:
+                said = [row[name]] if isinstance(row[name], str) else [message["content"] for message in row[name]]
+                self.lengths["completion_chars"].append(sum(map(len, said)))
+        gold = [row.get(name) for name in ("answer", "tests", "completion", "chosen", "rejected")]
+        prompt, gold = digest(row["prompt"]), digest(gold)
+        whole = digest([prompt.hex(), gold.hex()])
+        self.again += whole in self.rows
+        self.rows.add(whole)
+        first, places = self.prompts.get(prompt, (gold, frozenset()))
+        places |= {(file, row["source"])}
+        self.prompts[prompt] = first, self.place_sets.setdefault(places, places)  # one object for all that are equal
+        self.files[file] += 1
+        if gold != first:
+            self.conflicts.add(prompt)
+        if len(self.examples) < 3:
+            self.examples.append({name: shown(value) for name, value in row.items()})
+
+    def overlaps(self) -> dict[str, int]:
+        """Prompts that stand in two inputs, or in two sources of one input."""
+        found, which = Counter(), int(len(self.files) < 2)
+        for _, places in self.prompts.values():
+            found.update(" & ".join(pair) for pair in itertools.combinations(sorted({p[which] for p in places}), 2))
+        return dict(found)
+
+    def report(self) -> dict:
+        """All of it as JSON."""
+        fields = {name: {"rows": count, "types": sorted(self.types[name])} for name, count in self.fields.items()}
+        return {
+            "rows": self.sources.total(),
+            "sources": dict(self.sources),
+            "fields": fields,
+            "lengths": {name: percentiles(values) for name, values in self.lengths.items() if values},
+            "duplicates": self.again,
+            "prompts_with_other_answers": len(self.conflicts),
+            "overlap": self.overlaps(),
+            "examples": self.examples,
+        }
+
+
+def plot_lengths(stats: Stats, path: Path) -> None:
+    """Write a histogram of prompt lengths, in tokens where there is a tokenizer."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    name = "prompt_tokens" if stats.lengths["prompt_tokens"] else "prompt_chars"
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    axes.hist(stats.lengths[name], bins=50)
+    for label, value in percentiles(stats.lengths[name]).items():
+        axes.axvline(value, linestyle="--", linewidth=1, color="black")
+        axes.annotate(f"{label} {value}", (value, axes.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=8)
+    axes.set(xlabel=name.replace("_", " "), ylabel="rows")
+    figure.tight_layout()
+    with new_file(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
+    pyplot.close(figure)
+
+
+# ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
+
+
+def make_command() -> argparse.ArgumentParser:
+    """The command line; flags work with `_` and `-`."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    inputs = "files, folders, globs, `-`, hub id[:config][@split], reasoning_gym:NAME?size=100&seed=0"
+    parser.add_argument("inputs", nargs="+", metavar="IN", help=inputs)
+
+    def flag(name: str, help: str, **options) -> None:
+        default = options.get("default")
+        text = help + (f" (default: {default})" if default not in (None, "", []) else "")
+        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+
+    flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
+    flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
+    flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
+    flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
+    flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
+    flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
+    flag("validate", "only report bad rows; exit 1 if there are any", action="store_true")
+    flag("limit", "stop after N good rows", type=int, metavar="N")
+    flag("split", "NAME=N or NAME=SHARE: so many rows go to OUT.NAME.jsonl", metavar="NAME=N")
+    flag("dedup", "leave out rows whose prompt, answer, tests and completions came before", action="store_true")
+    flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
+    flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
+    flag("map", "field=column, the column perhaps a dotted path", action="extend", nargs="+", metavar="F=C", default=[])
+    flag("drop", "columns to leave out", action="extend", nargs="+", metavar="COLUMN", default=[])
+    flag(
+        "on_bad",
+        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
+        choices=("fail", "skip"),
+        default="fail",
+    )
+    flag("txt_sep", r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)", metavar="TEXT")
+    flag("input_format", "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", metavar="NAME")
+    flag("max_bytes", "what one packed file may unpack to", type=int, default=DEFAULT_MAX_BYTES, metavar="N")
+    flag("json", "print one JSON object on stdout", action="store_true")
+    return parser
+
+
+def settings_of(args) -> Settings:
+    """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
+    modes = args.out or args.inspect or args.validate or args.plot
+    need(modes, "got nothing to do; expected --out FILE, --inspect or --validate")
+    need(
+        not (args.validate and args.out),
+        "got --validate with --out; expected one of them, as --validate writes nothing",
+    )
+    need(
+        args.out or not (args.split or args.shuffle is not None),
+        "got --split or --shuffle without --out; expected --out",
+    )
+    need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
+    wrong = [item for item in args.map if "=" not in item]
+    need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
+    if args.out:
+        check_out(args.out, args.target)
+    system = None
+    if args.system_prompt:
+        try:
+            system = args.system_prompt.read_text(encoding="utf-8-sig").strip()
+        except (OSError, ValueError) as error:
+            raise UserError(f"got --system_prompt {args.system_prompt}: {error}; expected a text file") from None
+        need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
+    separator = args.txt_sep
+    if separator is not None:
+        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
+    return Settings(
+        kind=args.kind,
+        mapping=dict(item.split("=", 1) for item in args.map),
+        drop=tuple(args.drop),
+        system_prompt=system,
+        on_bad=args.on_bad,
+        limit=args.limit,
+        max_bytes=args.max_bytes,
+        text_separator=separator,
+        input_format=args.input_format,
+        dedup=args.dedup,
+    )
+
+
+def open_tokenizer(name: str):
+    """A tokenizer from a folder or the hub."""
+    need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
+
+
+class Spool:
+    """Rows on disk, in an unnamed file, with their offsets: what is written later takes no memory now."""
+
+    def __init__(self, folder: Path | None):
+        self.file, self.offsets = tempfile.TemporaryFile(dir=folder), array.array("q", [0])
+
+    def add(self, line: str) -> None:
+        """Append a line."""
+        self.offsets.append(self.offsets[-1] + self.file.write(line.encode()))
+
+    def lines(self, order: Iterable[int] | None = None) -> Iterator[bytes]:
+        """The lines, all or in this order."""
+        self.file.seek(0)
+        if order is None:
+            yield from self.file
+            return
+        at = 0
+        for index in order:
+            start, end = self.offsets[index], self.offsets[index + 1]
+            if at != start:
+                self.file.seek(start)
+            at = end
+            yield self.file.read(end - start)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+class Run:
+    """One call of the command: reads once into spools, then writes all outputs or none."""
+
+    def __init__(self, args, settings: Settings):
+        self.args, self.first_rejected = args, []
+        folder = args.out.parent if args.out else None
+        self.good, self.bad = Spool(folder), Spool(folder)
+        self.stats = Stats(open_tokenizer(args.tokenizer) if args.tokenizer else None)
+        self.reader = RowReader(args.inputs, settings, self.reject)
+        self.prompts: list[bytes] = []  # digests, for the overlap of a split
+        self.outputs: list[dict] = []
+
+    def reject(self, item: dict) -> None:
+        """Keep a bad row for the report and the .rejected.jsonl."""
+        if len(self.first_rejected) < 20:
+            self.first_rejected.append(item)
+        if self.args.on_bad == "skip" and self.args.out:
+            self.bad.add(json.dumps(item) + "\n")
+
+    def read(self) -> None:
+        """Go through all rows once."""
+        from tqdm import tqdm
+
+        args, looks = self.args, self.args.inspect or self.args.plot
+        for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
+            if looks:
+                self.stats.add(row, self.reader.current)
+            if args.out:
+                self.good.add(json_line(row))
+            if args.split:
+                self.prompts.append(digest(row["prompt"]))
+
+    def parts(self) -> list[tuple[Path, str, list[int] | None]]:
+        """(path, split name, order of rows) of each output."""
+        args, count = self.args, len(self.good)
+        order = list(range(count)) if args.split or args.shuffle is not None else None
+        if args.shuffle is not None:
+            random.Random(args.shuffle).shuffle(order)
+        if not args.split:
+            return [(args.out, "train", order)]
+        name, _, size = args.split.partition("=")
+        try:
+            size = int(size) if size.isdigit() else round(float(size) * count)
+        except (ValueError, OverflowError):
+            size = 0
+        good = re.fullmatch(r"\w+", name) and name != "rejected" and 0 < size < count
+        need(
+            good, f"got --split {args.split} of {count} rows; expected NAME=N with N from 1 to {count - 1}, or a share"
+        )
+        chosen = set(random.Random(args.shuffle or 0).sample(range(count), size))
+        held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
+        shared = len({self.prompts[i] for i in held} & {self.prompts[i] for i in rest})
+        if shared:
+            say(f"warning: {shared} prompts stand in both {args.out} and its {name} part; try --dedup")
+        self.shared = shared
+        return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
+
+    def write(self) -> None:
+        """Write every output beside its place, then put all in place."""
+        args = self.args
+        with contextlib.ExitStack() as stack:
+            for path, split, order in self.parts():
+                temporary = stack.enter_context(new_file(path))
+                count = self.write_part(temporary, path, split, order)
+                self.outputs.append({"path": str(path), "rows": count, "split": split, "for": args.target})
+            if args.on_bad == "skip":
+                path = args.out.with_suffix(".rejected.jsonl")
+                with open(stack.enter_context(new_file(path)), "wb") as f:
+                    f.writelines(self.bad.lines())
+                self.outputs.append({"path": str(path), "rows": len(self.bad), "split": "rejected"})
+
+    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> int:
+        """Write one output; lines of our own schema are copied as they are."""
+        if self.args.target == "ours" and path.suffix == ".jsonl":
+            with open(temporary, "wb") as f:
+                f.writelines(self.good.lines(order))
+            return len(self.good) if order is None else len(order)
+        return fill_file(
+            lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, self.args.target, split
+        )
+
+    def report(self) -> dict:
+        """The report that --json prints."""
+        looks = self.args.inspect or self.args.plot
+        return {
+            "kind": self.reader.kind,
+            "why": self.reader.why,
+            "counts": self.reader.counts,
+            "outputs": self.outputs,
+            "errors": self.first_rejected,
+            "stats": self.stats.report() if looks else {},
+        }
+
+
+def run_command(args) -> int:
+    """Do what the arguments ask for; returns the exit code."""
+    run = Run(args, settings_of(args))
+    run.read()
+    counts, rejected = run.reader.counts, run.reader.counts["rejected"]
+    only_look = not args.out
+    failed = bool(rejected) and args.on_bad == "fail"
+    error = BadRows(run.first_rejected, rejected) if failed else None
+    if not failed and not (only_look and counts["read"]):
+        try:
+            run.reader.need_rows()
+        except UserError as nothing:
+            error = nothing
+    if args.out and not error:
+        run.write()
+    if args.plot and counts["kept"]:
+        plot_lengths(run.stats, args.plot)
+    for text, count in run.reader.notes.items():
+        if count:
+            say(f"note: {count} {text}")
+    if args.json:
+        report = run.report()
+        report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
+        print(json.dumps(report), flush=True)
+    else:
+        print_summary(run)
+    if error:
+        say(f"error: {error}")
+        return 1 if only_look and failed else error.code
+    return int(bool(rejected) and only_look)
+
+
+def print_summary(run: Run) -> None:
+    """The report for people."""
+    report = run.report()
+    print(f"{report['kind']}: {report['why']}")
+    print(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
+    for output in report["outputs"]:
+        print(f"wrote {output['path']}: {output['rows']} rows")
+    stats = report["stats"]
+    for name, item in stats.get("fields", {}).items():
+        print(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")
+    for name, lengths in stats.get("lengths", {}).items():
+        print(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
+    if stats:
+        print(f"  duplicates: {stats['duplicates']}; prompts with other answers: {stats['prompts_with_other_answers']}")
+        print(f"  overlap: {', '.join(f'{pair}: {count}' for pair, count in stats['overlap'].items()) or 'none'}")
+        for number, example in enumerate(stats["examples"], start=1):
+            print(f"  example {number}: " + "; ".join(f"{name}={value}" for name, value in example.items()))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    parser = make_command()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    try:
+        return run_command(args)
+    except UserError as error:
+        message, code = str(error), error.code
+    except BrokenPipeError:  # the reader of stdout has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # a full disk, a file that vanished
+        message, code = f"got {error}; expected files that can be read and written", 2
+    if args.json:
+        none = {"kind": None, "why": "", "counts": {}, "outputs": [], "stats": {}}
+        print(json.dumps({**none, "errors": [{"message": message}]}))
+    say(f"error: {message}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+# ------------------------------------------------------------------------- loader (src/programs/data_loader/loader.py)
 
 
 class PromptLoader:
@@ -2385,378 +2821,3 @@ def stream_dataset(kind: str, sources, **reading):
 
     reading_settings(kind, reading)
     return RowStream()
-
-
-# ------------------------------------------------------------------------------------------------ inspection
-
-
-def percentiles(values) -> dict[str, int]:
-    """p50, p95 and the largest of some lengths; each is a length that occurs."""
-    ordered = sorted(values)
-    ranks = {"p50": math.ceil(0.5 * len(ordered)) - 1, "p95": math.ceil(0.95 * len(ordered)) - 1, "max": -1}
-    return {name: ordered[rank] for name, rank in ranks.items()} if ordered else {}
-
-
-class Stats:
-    """What --inspect shows about good rows; it keeps lengths and digests of rows, not the rows."""
-
-    def __init__(self, tokenizer=None):
-        self.tokenizer = tokenizer
-        self.lengths = {name: array.array("q") for name in ("prompt_chars", "prompt_tokens", "completion_chars")}
-        self.files, self.sources, self.fields, self.types, self.examples = Counter(), Counter(), Counter(), {}, []
-        self.rows, self.prompts, self.place_sets, self.again, self.conflicts = set(), {}, {}, 0, set()
-
-    def add(self, row: dict, file: str) -> None:
-        """Take in a row of an input."""
-        self.sources[row["source"]] += 1
-        for name, value in row.items():
-            self.fields[name] += 1
-            self.types.setdefault(name, set()).add(type(value).__name__)
-        self.lengths["prompt_chars"].append(sum(len(message["content"]) for message in row["prompt"]))
-        if self.tokenizer:
-            self.lengths["prompt_tokens"].append(len(prompt_ids(self.tokenizer, row)))
-        for name in ("completion", "chosen"):
-            if name in row:
-                said = [row[name]] if isinstance(row[name], str) else [message["content"] for message in row[name]]
-                self.lengths["completion_chars"].append(sum(map(len, said)))
-        gold = [row.get(name) for name in ("answer", "tests", "completion", "chosen", "rejected")]
-        prompt, gold = digest(row["prompt"]), digest(gold)
-        whole = digest([prompt.hex(), gold.hex()])
-        self.again += whole in self.rows
-        self.rows.add(whole)
-        first, places = self.prompts.get(prompt, (gold, frozenset()))
-        places |= {(file, row["source"])}
-        self.prompts[prompt] = first, self.place_sets.setdefault(places, places)  # one object for all that are equal
-        self.files[file] += 1
-        if gold != first:
-            self.conflicts.add(prompt)
-        if len(self.examples) < 3:
-            self.examples.append({name: shown(value) for name, value in row.items()})
-
-    def overlaps(self) -> dict[str, int]:
-        """Prompts that stand in two inputs, or in two sources of one input."""
-        found, which = Counter(), int(len(self.files) < 2)
-        for _, places in self.prompts.values():
-            found.update(" & ".join(pair) for pair in itertools.combinations(sorted({p[which] for p in places}), 2))
-        return dict(found)
-
-    def report(self) -> dict:
-        """All of it as JSON."""
-        fields = {name: {"rows": count, "types": sorted(self.types[name])} for name, count in self.fields.items()}
-        return {
-            "rows": self.sources.total(),
-            "sources": dict(self.sources),
-            "fields": fields,
-            "lengths": {name: percentiles(values) for name, values in self.lengths.items() if values},
-            "duplicates": self.again,
-            "prompts_with_other_answers": len(self.conflicts),
-            "overlap": self.overlaps(),
-            "examples": self.examples,
-        }
-
-
-def plot_lengths(stats: Stats, path: Path) -> None:
-    """Write a histogram of prompt lengths, in tokens where there is a tokenizer."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    name = "prompt_tokens" if stats.lengths["prompt_tokens"] else "prompt_chars"
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    axes.hist(stats.lengths[name], bins=50)
-    for label, value in percentiles(stats.lengths[name]).items():
-        axes.axvline(value, linestyle="--", linewidth=1, color="black")
-        axes.annotate(f"{label} {value}", (value, axes.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=8)
-    axes.set(xlabel=name.replace("_", " "), ylabel="rows")
-    figure.tight_layout()
-    with new_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
-    pyplot.close(figure)
-
-
-# ------------------------------------------------------------------------------------------------ command
-
-
-def make_command() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
-    inputs = "files, folders, globs, `-`, hub id[:config][@split], reasoning_gym:NAME?size=100&seed=0"
-    parser.add_argument("inputs", nargs="+", metavar="IN", help=inputs)
-
-    def flag(name: str, help: str, **options) -> None:
-        default = options.get("default")
-        text = help + (f" (default: {default})" if default not in (None, "", []) else "")
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
-
-    flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
-    flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
-    flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
-    flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
-    flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
-    flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
-    flag("validate", "only report bad rows; exit 1 if there are any", action="store_true")
-    flag("limit", "stop after N good rows", type=int, metavar="N")
-    flag("split", "NAME=N or NAME=SHARE: so many rows go to OUT.NAME.jsonl", metavar="NAME=N")
-    flag("dedup", "leave out rows whose prompt, answer, tests and completions came before", action="store_true")
-    flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
-    flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
-    flag("map", "field=column, the column perhaps a dotted path", action="extend", nargs="+", metavar="F=C", default=[])
-    flag("drop", "columns to leave out", action="extend", nargs="+", metavar="COLUMN", default=[])
-    flag(
-        "on_bad",
-        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
-        choices=("fail", "skip"),
-        default="fail",
-    )
-    flag("txt_sep", r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)", metavar="TEXT")
-    flag("input_format", "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", metavar="NAME")
-    flag("max_bytes", "what one packed file may unpack to", type=int, default=DEFAULT_MAX_BYTES, metavar="N")
-    flag("json", "print one JSON object on stdout", action="store_true")
-    return parser
-
-
-def settings_of(args) -> Settings:
-    """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
-    modes = args.out or args.inspect or args.validate or args.plot
-    need(modes, "got nothing to do; expected --out FILE, --inspect or --validate")
-    need(
-        not (args.validate and args.out),
-        "got --validate with --out; expected one of them, as --validate writes nothing",
-    )
-    need(
-        args.out or not (args.split or args.shuffle is not None),
-        "got --split or --shuffle without --out; expected --out",
-    )
-    need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
-    wrong = [item for item in args.map if "=" not in item]
-    need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
-    if args.out:
-        check_out(args.out, args.target)
-    system = None
-    if args.system_prompt:
-        try:
-            system = args.system_prompt.read_text(encoding="utf-8-sig").strip()
-        except (OSError, ValueError) as error:
-            raise UserError(f"got --system_prompt {args.system_prompt}: {error}; expected a text file") from None
-        need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
-    separator = args.txt_sep
-    if separator is not None:
-        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
-    return Settings(
-        **{"kind": args.kind, "mapping": dict(item.split("=", 1) for item in args.map), "drop": tuple(args.drop)},
-        **{"system_prompt": system, "on_bad": args.on_bad, "limit": args.limit, "max_bytes": args.max_bytes},
-        **{"text_separator": separator, "input_format": args.input_format, "dedup": args.dedup},
-    )
-
-
-def open_tokenizer(name: str):
-    """A tokenizer from a folder or the hub."""
-    need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
-
-
-class Spool:
-    """Rows on disk, in an unnamed file, with their offsets: what is written later takes no memory now."""
-
-    def __init__(self, folder: Path | None):
-        self.file, self.offsets = tempfile.TemporaryFile(dir=folder), array.array("q", [0])
-
-    def add(self, line: str) -> None:
-        """Append a line."""
-        self.offsets.append(self.offsets[-1] + self.file.write(line.encode()))
-
-    def lines(self, order: Iterable[int] | None = None) -> Iterator[bytes]:
-        """The lines, all or in this order."""
-        self.file.seek(0)
-        if order is None:
-            yield from self.file
-            return
-        at = 0
-        for index in order:
-            start, end = self.offsets[index], self.offsets[index + 1]
-            if at != start:
-                self.file.seek(start)
-            at = end
-            yield self.file.read(end - start)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
-class Run:
-    """One call of the command: reads once into spools, then writes all outputs or none."""
-
-    def __init__(self, args, settings: Settings):
-        self.args, self.first_rejected = args, []
-        folder = args.out.parent if args.out else None
-        self.good, self.bad = Spool(folder), Spool(folder)
-        self.stats = Stats(open_tokenizer(args.tokenizer) if args.tokenizer else None)
-        self.reader = RowReader(args.inputs, settings, self.reject)
-        self.prompts: list[bytes] = []  # digests, for the overlap of a split
-        self.outputs: list[dict] = []
-
-    def reject(self, item: dict) -> None:
-        """Keep a bad row for the report and the .rejected.jsonl."""
-        if len(self.first_rejected) < 20:
-            self.first_rejected.append(item)
-        if self.args.on_bad == "skip" and self.args.out:
-            self.bad.add(json.dumps(item) + "\n")
-
-    def read(self) -> None:
-        """Go through all rows once."""
-        from tqdm import tqdm
-
-        args, looks = self.args, self.args.inspect or self.args.plot
-        for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
-            if looks:
-                self.stats.add(row, self.reader.current)
-            if args.out:
-                self.good.add(json_line(row))
-            if args.split:
-                self.prompts.append(digest(row["prompt"]))
-
-    def parts(self) -> list[tuple[Path, str, list[int] | None]]:
-        """(path, split name, order of rows) of each output."""
-        args, count = self.args, len(self.good)
-        order = list(range(count)) if args.split or args.shuffle is not None else None
-        if args.shuffle is not None:
-            random.Random(args.shuffle).shuffle(order)
-        if not args.split:
-            return [(args.out, "train", order)]
-        name, _, size = args.split.partition("=")
-        try:
-            size = int(size) if size.isdigit() else round(float(size) * count)
-        except (ValueError, OverflowError):
-            size = 0
-        good = re.fullmatch(r"\w+", name) and name != "rejected" and 0 < size < count
-        need(
-            good, f"got --split {args.split} of {count} rows; expected NAME=N with N from 1 to {count - 1}, or a share"
-        )
-        chosen = set(random.Random(args.shuffle or 0).sample(range(count), size))
-        held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
-        shared = len({self.prompts[i] for i in held} & {self.prompts[i] for i in rest})
-        if shared:
-            say(f"warning: {shared} prompts stand in both {args.out} and its {name} part; try --dedup")
-        self.shared = shared
-        return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
-
-    def write(self) -> None:
-        """Write every output beside its place, then put all in place."""
-        args = self.args
-        with contextlib.ExitStack() as stack:
-            for path, split, order in self.parts():
-                temporary = stack.enter_context(new_file(path))
-                count = self.write_part(temporary, path, split, order)
-                self.outputs.append({"path": str(path), "rows": count, "split": split, "for": args.target})
-            if args.on_bad == "skip":
-                path = args.out.with_suffix(".rejected.jsonl")
-                with open(stack.enter_context(new_file(path)), "wb") as f:
-                    f.writelines(self.bad.lines())
-                self.outputs.append({"path": str(path), "rows": len(self.bad), "split": "rejected"})
-
-    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> int:
-        """Write one output; lines of our own schema are copied as they are."""
-        if self.args.target == "ours" and path.suffix == ".jsonl":
-            with open(temporary, "wb") as f:
-                f.writelines(self.good.lines(order))
-            return len(self.good) if order is None else len(order)
-        return fill_file(
-            lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, self.args.target, split
-        )
-
-    def report(self) -> dict:
-        """The report that --json prints."""
-        looks = self.args.inspect or self.args.plot
-        return {
-            "kind": self.reader.kind,
-            "why": self.reader.why,
-            "counts": self.reader.counts,
-            "outputs": self.outputs,
-            "errors": self.first_rejected,
-            "stats": self.stats.report() if looks else {},
-        }
-
-
-def run_command(args) -> int:
-    """Do what the arguments ask for; returns the exit code."""
-    run = Run(args, settings_of(args))
-    run.read()
-    counts, rejected = run.reader.counts, run.reader.counts["rejected"]
-    only_look = not args.out
-    failed = bool(rejected) and args.on_bad == "fail"
-    error = BadRows(run.first_rejected, rejected) if failed else None
-    if not failed and not (only_look and counts["read"]):
-        try:
-            run.reader.need_rows()
-        except UserError as nothing:
-            error = nothing
-    if args.out and not error:
-        run.write()
-    if args.plot and counts["kept"]:
-        plot_lengths(run.stats, args.plot)
-    for text, count in run.reader.notes.items():
-        if count:
-            say(f"note: {count} {text}")
-    if args.json:
-        report = run.report()
-        report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
-        print(json.dumps(report), flush=True)
-    else:
-        print_summary(run)
-    if error:
-        say(f"error: {error}")
-        return 1 if only_look and failed else error.code
-    return int(bool(rejected) and only_look)
-
-
-def print_summary(run: Run) -> None:
-    """The report for people."""
-    report = run.report()
-    print(f"{report['kind']}: {report['why']}")
-    print(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
-    for output in report["outputs"]:
-        print(f"wrote {output['path']}: {output['rows']} rows")
-    stats = report["stats"]
-    for name, item in stats.get("fields", {}).items():
-        print(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")
-    for name, lengths in stats.get("lengths", {}).items():
-        print(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
-    if stats:
-        print(f"  duplicates: {stats['duplicates']}; prompts with other answers: {stats['prompts_with_other_answers']}")
-        print(f"  overlap: {', '.join(f'{pair}: {count}' for pair, count in stats['overlap'].items()) or 'none'}")
-        for number, example in enumerate(stats["examples"], start=1):
-            print(f"  example {number}: " + "; ".join(f"{name}={value}" for name, value in example.items()))
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
-    parser = make_command()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    try:
-        return run_command(args)
-    except UserError as error:
-        message, code = str(error), error.code
-    except BrokenPipeError:  # the reader of stdout has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:  # a full disk, a file that vanished
-        message, code = f"got {error}; expected files that can be read and written", 2
-    if args.json:
-        none = {"kind": None, "why": "", "counts": {}, "outputs": [], "stats": {}}
-        print(json.dumps({**none, "errors": [{"message": message}]}))
-    say(f"error: {message}")
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/diagnose/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["matplotlib"]
@@ -42,12 +44,12 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+# ------------------------------------------------------------------------------ names (src/programs/diagnose/names.py)
+
 TREND_STEPS = 10  # fewer: no trend is judged
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-
-# ------------------------------------------------------------------------------------------------ names
 
 # what each framework's log calls the quantities below; a name in <> stands for any text
 OURS = {
@@ -218,7 +220,8 @@ SETTINGS = {
     },
 }
 
-# ------------------------------------------------------------------------------------------------ advice
+
+# ---------------------------------------------------------------------------- advice (src/programs/diagnose/advice.py)
 
 OURSELVES = "our heuristic: "
 # finding: (likely cause, what to change, source)
@@ -433,6 +436,76 @@ ADVICE = {
 NOTES = {"loss-is-no-measure", "slow-reward", "solved", "short-run", "partial-log"}
 
 
+# -------------------------------------------------------------------- statistics (src/programs/diagnose/statistics.py)
+
+
+def window(count: int) -> int:
+    """Steps in the first and in the last stretch of a run."""
+    return max(3, min(count // 4, 20))
+
+
+def ends(values: list[float]) -> tuple[float, float]:
+    """Medians of the first and of the last stretch."""
+    k = window(len(values))
+    return statistics.median(values[:k]), statistics.median(values[-k:])
+
+
+def standard_error(values: list[float]) -> float:
+    """Standard error of the difference between the medians of the first and the last stretch.
+
+    The scatter of a step is 1.4826 times the median distance of neighbours over sqrt 2, which a trend only makes
+    larger; the median of k steps has the standard error 1.25 scatter / sqrt k.
+    """
+    differences = [abs(b - a) for a, b in itertools.pairwise(values)]
+    scatter = 1.4826 * statistics.median(differences) / math.sqrt(2)
+    return 1.25 * scatter * math.sqrt(2 / window(len(values)))
+
+
+def trend(values: list[float]) -> int:
+    """1 where the last stretch lies above the first, -1 below, 0 within 3 standard errors or below 10 steps."""
+    if len(values) < TREND_STEPS:
+        return 0
+    first, last = ends(values)
+    return 0 if abs(last - first) <= max(3 * standard_error(values), 1e-9) else 1 if last > first else -1
+
+
+def is_flat(values: list[float], slack: float = 0.02) -> bool:
+    """Whether 20 steps or more show no rise: neither a trend nor more than `slack` between the medians."""
+    first, last = ends(values) if values else (0.0, 0.0)
+    return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= slack
+
+
+def onset(found: dict[int, float]) -> int:
+    """The first step at which a series with a trend is half way; the last step of one without."""
+    steps = sorted(found)
+    values = [found[step] for step in steps]
+    way = trend(values)
+    if not way:
+        return steps[-1]
+    middle = sum(ends(values)) / 2
+    return next(step for step, value in zip(steps, values, strict=True) if way * (value - middle) >= 0)
+
+
+def forecast(p: float, group: int) -> float:
+    """Expected share of groups whose 0/1 rewards are all equal, at pass rate p."""
+    return p**group + (1 - p) ** group
+
+
+def is_format(name: str) -> bool:
+    """Whether a reward function's name says that it judges the form."""
+    return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
+
+
+def repeats(text: str) -> float:
+    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
+    text = text[:1000]
+    pieces = [text[i : i + 6] for i in range(len(text) - 5)]
+    return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
+
+
+# -------------------------------------------------------------------- logged run (src/programs/diagnose/logged_run.py)
+
+
 @dataclass
 class Finding:
     """One verdict; `metric` is the name in the log, `step` and `value` where it shows."""
@@ -491,7 +564,47 @@ class UnreadableError(Exception):
     """The input is no log that can be judged."""
 
 
-# ------------------------------------------------------------------------------------------------ reading
+def late(run: LoggedRun, name: str) -> float:
+    """Median of the last stretch of a series."""
+    return ends(run.values(name))[1]
+
+
+def span(run: LoggedRun, name: str) -> str:
+    """The last stretch as text: steps 31-40."""
+    steps = sorted(run.series[name])
+    return f"steps {steps[-min(len(steps), window(len(steps)))]}-{steps[-1]}"
+
+
+def first_part(run: LoggedRun) -> tuple[str, list[float]]:
+    """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
+    parts = run.parts()
+    for name in parts:
+        if re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE) and not is_format(name):
+            return name, parts[name]
+    others = [(name, values) for name, values in parts.items() if not is_format(name)]
+    return others[0] if others else ("score", run.values("score"))
+
+
+def is_constant(run: LoggedRun) -> bool:
+    """Whether every completion scored the same in four steps of five."""
+    if run.series.get("score_std"):
+        alike = [value <= 1e-6 for value in run.values("score_std")]
+    else:
+        pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
+        alike = [high - low <= 1e-6 for high, low in pairs]
+    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
+
+
+def is_solved(run: LoggedRun) -> bool:
+    """Whether the task was learnt in this run: held-out figure or correctness at 0.95, after having been below."""
+    held_out = run.values("held_out")
+    if held_out and max(held_out) <= 1:
+        return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
+    _, part = first_part(run)
+    return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
+
+
+# -------------------------------------------------------------------------- reading (src/programs/diagnose/reading.py)
 
 
 def need_log(condition, message: str) -> None:
@@ -788,114 +901,7 @@ def dialect_of(run: LoggedRun) -> str:
     return run.trainer if run.trainer in ("trl", "verl") else "ours"
 
 
-# ------------------------------------------------------------------------------------------------ statistics
-
-
-def window(count: int) -> int:
-    """Steps in the first and in the last stretch of a run."""
-    return max(3, min(count // 4, 20))
-
-
-def ends(values: list[float]) -> tuple[float, float]:
-    """Medians of the first and of the last stretch."""
-    k = window(len(values))
-    return statistics.median(values[:k]), statistics.median(values[-k:])
-
-
-def standard_error(values: list[float]) -> float:
-    """Standard error of the difference between the medians of the first and the last stretch.
-
-    The scatter of a step is 1.4826 times the median distance of neighbours over sqrt 2, which a trend only makes
-    larger; the median of k steps has the standard error 1.25 scatter / sqrt k.
-    """
-    differences = [abs(b - a) for a, b in itertools.pairwise(values)]
-    scatter = 1.4826 * statistics.median(differences) / math.sqrt(2)
-    return 1.25 * scatter * math.sqrt(2 / window(len(values)))
-
-
-def trend(values: list[float]) -> int:
-    """1 where the last stretch lies above the first, -1 below, 0 within 3 standard errors or below 10 steps."""
-    if len(values) < TREND_STEPS:
-        return 0
-    first, last = ends(values)
-    return 0 if abs(last - first) <= max(3 * standard_error(values), 1e-9) else 1 if last > first else -1
-
-
-def is_flat(values: list[float], slack: float = 0.02) -> bool:
-    """Whether 20 steps or more show no rise: neither a trend nor more than `slack` between the medians."""
-    first, last = ends(values) if values else (0.0, 0.0)
-    return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= slack
-
-
-def onset(found: dict[int, float]) -> int:
-    """The first step at which a series with a trend is half way; the last step of one without."""
-    steps = sorted(found)
-    values = [found[step] for step in steps]
-    way = trend(values)
-    if not way:
-        return steps[-1]
-    middle = sum(ends(values)) / 2
-    return next(step for step, value in zip(steps, values, strict=True) if way * (value - middle) >= 0)
-
-
-def late(run: LoggedRun, name: str) -> float:
-    """Median of the last stretch of a series."""
-    return ends(run.values(name))[1]
-
-
-def span(run: LoggedRun, name: str) -> str:
-    """The last stretch as text: steps 31-40."""
-    steps = sorted(run.series[name])
-    return f"steps {steps[-min(len(steps), window(len(steps)))]}-{steps[-1]}"
-
-
-def forecast(p: float, group: int) -> float:
-    """Expected share of groups whose 0/1 rewards are all equal, at pass rate p."""
-    return p**group + (1 - p) ** group
-
-
-def first_part(run: LoggedRun) -> tuple[str, list[float]]:
-    """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
-    parts = run.parts()
-    for name in parts:
-        if re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE) and not is_format(name):
-            return name, parts[name]
-    others = [(name, values) for name, values in parts.items() if not is_format(name)]
-    return others[0] if others else ("score", run.values("score"))
-
-
-def is_format(name: str) -> bool:
-    """Whether a reward function's name says that it judges the form."""
-    return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
-
-
-def is_constant(run: LoggedRun) -> bool:
-    """Whether every completion scored the same in four steps of five."""
-    if run.series.get("score_std"):
-        alike = [value <= 1e-6 for value in run.values("score_std")]
-    else:
-        pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
-        alike = [high - low <= 1e-6 for high, low in pairs]
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
-
-
-def is_solved(run: LoggedRun) -> bool:
-    """Whether the task was learnt in this run: held-out figure or correctness at 0.95, after having been below."""
-    held_out = run.values("held_out")
-    if held_out and max(held_out) <= 1:
-        return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
-    _, part = first_part(run)
-    return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
-
-
-def repeats(text: str) -> float:
-    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
-    text = text[:1000]
-    pieces = [text[i : i + 6] for i in range(len(text) - 5)]
-    return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
-
-
-# ------------------------------------------------------------------------------------------------ checks
+# ---------------------------------------------------------------------------- checks (src/programs/diagnose/checks.py)
 
 
 def check_finite(run: LoggedRun):
@@ -1305,19 +1311,9 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     return sorted(found, key=lambda f: f.severity == "note"), left_out
 
 
-# ------------------------------------------------------------------------------------------------ output
-
+# ---------------------------------------------------------------------------- output (src/programs/diagnose/output.py)
 
 TOO_SHORT = "too short to judge"
-
-
-def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
-    """A run's verdict as plain data."""
-    steps = run.steps() or [b[1] for b in run.broken]
-    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
-    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
-    facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
-    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
 
 
 def print_verdict(data: dict) -> None:
@@ -1397,7 +1393,19 @@ def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
         pyplot.close(figure)
 
 
-# ------------------------------------------------------------------------------------------------ command
+# -------------------------------------------------------------------------- verdict (src/programs/diagnose/verdict.py)
+
+
+def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
+    """A run's verdict as plain data."""
+    steps = run.steps() or [b[1] for b in run.broken]
+    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
+    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
+    facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
+    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
+
+
+# -------------------------------------------------------------------------- command (src/programs/diagnose/command.py)
 
 
 def command_line() -> argparse.ArgumentParser:

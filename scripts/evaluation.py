@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/evaluation/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
@@ -43,6 +45,7 @@ import difflib
 import functools
 import hashlib
 import html
+import importlib
 import importlib.util
 import inspect
 import itertools
@@ -55,19 +58,14 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-BUNDLE = Path(__file__).resolve().parent.parent
-EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
-PREFIX_MIN = 16  # tokens that all prompts must share for their states to be kept
-NOT_FINITE = "try --precision fp32, or another checkpoint"
-STOP_EVERY = 8  # steps between looks for stop strings; what was sampled past one is cut off
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -94,20 +92,110 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ settings
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-def setting(default, help, choices=None):
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+
+
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the BaseConfig of every program is; the parts name the fields that they read."""
+
+
+def setting(default, help, choices=None, positive=False, free=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
-    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices}, **value)
+    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=choices,
+            default=hidden,
+            metavar=None if choices else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+# ---------------------------------------------------------------------- settings (src/programs/evaluation/settings.py)
 
 
 @dataclass
-class Config:
+class Config(BaseConfig):
     """All settings and their defaults; every field is a flag and a key of --config."""
 
     # what
@@ -154,80 +242,6 @@ class Config:
     shown_samples: int = setting(50, "samples per task in report.html")
 
 
-def parse_bool(text: str) -> bool:
-    """Read a flag's or YAML key's boolean."""
-    if text.lower() in ("true", "yes", "on", "1"):
-        return True
-    if text.lower() in ("false", "no", "off", "0"):
-        return False
-    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
-
-
-def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
-    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
-    for f in dataclasses.fields(config_class):
-        repeat, is_bool = f.type == list[str], f.type is bool
-        default = [] if repeat else f.default
-        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
-        shown = "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
-            type=str if repeat else parse_bool if is_bool else f.type,
-            choices=choices,
-            default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
-            help=text,
-            **extra,
-        )
-    return parser
-
-
-def suggest(word: str, names: list[str]) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
-
-
-def yaml_flags(path: str, names: list[str]) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
-    import yaml
-
-    try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
-    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
-    flags = []
-    for key, value in settings.items():
-        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
-        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
-        for item in value if isinstance(value, list) else [value]:
-            item = json.dumps(item) if isinstance(item, dict) else item
-            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
-    return flags
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
-    known, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
-    path = flags.pop("config", None)
-    if path is not None:
-        names = [f.name for f in dataclasses.fields(config_class)]
-        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
-    return config_class(**flags)
-
-
 def spread_pairs(argv: list[str]) -> list[str]:
     """Write `--compare A B` as `--compare A --compare B`."""
     for i, flag in enumerate(argv):
@@ -236,34 +250,705 @@ def spread_pairs(argv: list[str]) -> list[str]:
     return argv
 
 
-def check_choices(config: Config) -> None:
-    """Raise UserError for settings that cannot work."""
-    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency", "reward_concurrency"):
-        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected at least 1")
-    zero_or_more = ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed")
-    for name in (*zero_or_more, "reward_timeout", "reward_retries"):
-        need(getattr(config, name) >= 0, f"got {name} {getattr(config, name)}; expected 0 or more")
-    own = evaluation_template(config)
-    got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
-    need(not own or Path(own).is_file(), got)
-    need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
-    template_settings(config)
-    need(0 <= config.temperature < math.inf, f"got temperature {config.temperature}; expected 0 or more")
-    need(0 < config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1")
-    greedy = config.n > 1 and not config.temperature and not config.completion_column
-    need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
-    need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
-    need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
-    need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
-    need(all(config.stop), "got an empty --stop; expected text")
-    need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
-    local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    for flag, given in local.items():
-        need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
 
 
-# ------------------------------------------------------------------------------------------------ statistics
+# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+def device_name(config: BaseConfig) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
+def start_processes(config: BaseConfig):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = device_name(config)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        import datasets
+
+        name, _, split = source.partition("@")
+        name, _, subset = name.partition(":")
+        try:
+            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+        except Exception as error:
+            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as f:
+                csv.field_size_limit(2**31 - 1)
+                reader, rows = csv.DictReader(f, strict=True), []
+                for row in reader:
+                    fits = None not in row and None not in row.values()
+                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+                    rows.append(row)
+                return rows
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            return rows
+        if suffix in (".jsonl", ".ndjson"):
+            return read_json_lines(path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+
+
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = as_reward(function), weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = reward_arguments([row], [""], [[]])
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    "expected that column too; try --reward FILE.py:function with a function for this data",
+                )
+
+    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
+        """Raw results by function; async ones run together."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        results = self.run(rows, completions, completion_ids)
+        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
+        """Turn a function's result into floats and None, or raise RewardError."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != len(completions):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+            expected = f"expected a list of {len(completions)}, one per completion{one}"
+            raise RewardError(f"reward {name}: got {got}; {expected}")
+        checked = []
+        for i, value in enumerate(values):
+            value = value.item() if hasattr(value, "item") else value
+            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
+                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+            checked.append(None if value is None else float(value))
+        return checked
+
+    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
+        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
+        if isinstance(function, PerSample):
+            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
+        if is_passing(error):  # of the connection, not of a row
+            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
+        for row, text in enumerate(completions):
+            try:
+                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
+            except CallFailed as failed:
+                cause = failed.__cause__
+                where = f"reward {name}, row {row}, completion {text[:200]!r}"
+                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
+        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
+
+
+# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
+
+    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
+    """
+    import torch
+
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    import torch
+
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    import torch
+
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+# ------------------------------------------------------------------------------------ decoding (src/parts/decoding.py)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).mean())
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        try:
+            if gap(Decoding(pads, leaving)) < limit:
+                return Decoding(pads, leaving)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # what caches raise that lack an operation
+    return None
+
+
+# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+# ------------------------------------------------------------------ statistics (src/programs/evaluation/statistics.py)
+
+Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
 
 def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
@@ -418,7 +1103,7 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
     return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."
 
 
-# ------------------------------------------------------------------------------------------------ extraction
+# ------------------------------------------------------------------ extraction (src/programs/evaluation/extraction.py)
 
 STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
 FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
@@ -498,180 +1183,12 @@ def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int)
     return windows
 
 
-# ------------------------------------------------------------------------------------------------ processes
-
-
-def world() -> tuple[int, int]:
-    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    import torch.distributed as dist
-
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
-
-
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
-    size = world()[1]
-    if size == 1:
-        if error:
-            raise error
-        return mine
-    import torch.distributed as dist
-
-    parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
-    for _, failure in parts:
-        if failure:
-            raise failure
-    merged = [None] * sum(len(rows) for rows, _ in parts)
-    for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
-    return merged
-
-
-def device_name(config: Config) -> str:
-    """The device that --device names; auto is a CUDA GPU, else the CPU."""
-    import torch
-
-    name = config.device
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
-    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
-    return name
-
-
-def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
-    if precision != "auto":
-        return precision
-    import torch
-
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def settle_precision(config: Config, device) -> None:
-    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
-
-    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
-    """
-    import torch
-
-    asked, config.precision = config.precision, precision_on(config.precision, device)
-    exact = config.precision == "fp32"
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    if device.type != "cpu":
-        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
-        note = " (auto)" if asked == "auto" else ""
-        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
-
-
-def widest_float(device):
-    """float64, but float32 on Apple's GPUs, which have no wider type."""
-    import torch
-
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def compute_dtype(config: Config, device):
-    """The dtype of matrix products and of frozen weights."""
-    import torch
-
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return names[precision_on(config.precision, device)]
-
-
-def start_processes(config: Config):
-    """Return this process's device; join the process group of a torchrun launch."""
-    import torch
-    import torch.distributed as dist
-
-    name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        if name == "cuda":
-            name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
-
-
-def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
+# ------------------------------------------------------------------------------ data (src/programs/evaluation/data.py)
 
 
 def ranks() -> tuple[int, int]:
     """`world()` without importing torch for it."""
     return world() if "torch" in sys.modules else (0, 1)
-
-
-# ------------------------------------------------------------------------------------------------ data
-
-
-def read_json_lines(path: Path) -> list[dict]:
-    """Read JSONL; a broken line is named by file and number (blank lines count)."""
-    rows = []
-    with path.open(encoding="utf-8-sig", newline="\n") as f:
-        for number, line in enumerate(f, start=1):
-            if not line.strip():
-                continue
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
-            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
-    return rows
-
-
-def is_hub_id(source: str) -> bool:
-    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, suffix = Path(source), Path(source).suffix.lower()
-    if not path.is_file():
-        need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
-    try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
-    except (ValueError, OSError, RecursionError, csv.Error) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def sibling(name: str):
@@ -713,379 +1230,7 @@ def user_text(prompt) -> str:
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
-def check_prompt(prompt, where: str) -> None:
-    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
-
-
-# ------------------------------------------------------------------------------------------------ reward
-
-
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
-
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
-    """
-    target, _, weight = spec.partition("*")
-    file, _, name = target.rpartition(":")
-    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
-    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
-            what = f"importing {file} raises {type(error).__name__}: {error}"
-            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
-    members = vars(sys.modules[module_name])
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
-    found = members.get(name)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
-    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
-
-
-FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
-    return bool(one)
-
-
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
-
-
-class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
-
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
-def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
-
-
-@dataclass
-class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
-
-    timeout: float = 600.0
-    concurrency: int = 32
-    retries: int = 2
-
-
-def call_limits(config) -> CallLimits:
-    """The limits that a run's settings name."""
-    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
-
-
-class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
-
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
-
-
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
-LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
-
-
-def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
-    holders = (error, getattr(error, "response", None))
-    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
-        if isinstance(status, int):
-            return status in (408, 425, 429) or status >= 500
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
-
-
-class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
-
-    def __init__(self):
-        self.loop, self.slots = asyncio.new_event_loop(), {}
-        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
-
-    def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
-        while True:
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                self.loop.run_forever()
-
-    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # where a signal ended the wait
-
-    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
-        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            close_unstarted([first for _, _, first in jobs])
-
-    async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
-        for attempt in range(1 + limits.retries):
-            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
-                try:
-                    return await within(call() if attempt else first, limits.timeout)
-                except asyncio.CancelledError as error:
-                    if asyncio.current_task().cancelling():  # by `gathered`
-                        raise
-                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
-                except BaseException as error:  # SystemExit would end the loop
-                    if attempt == limits.retries or not is_passing(error):
-                        raise CallFailed(number) from error
-                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
-
-
-async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
-    try:
-        async with asyncio.timeout(seconds or None) as clock:
-            return await awaitable
-    except TimeoutError as error:
-        if not clock.expired():
-            raise
-        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
-
-
-def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
-    for result in results:
-        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
-            result.close()
-
-
-LOOPS, LOOPS_LOCK = {}, threading.Lock()
-
-
-def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
-    with LOOPS_LOCK:
-        if os.getpid() not in LOOPS:
-            LOOPS[os.getpid()] = RewardLoop()
-        return LOOPS[os.getpid()]
-
-
-def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
-
-    Raises:
-        CallFailed: a call raised; the others are cancelled.
-    """
-    results = []
-    for number, call in enumerate(calls):
-        try:
-            results.append(call())
-        except Exception as error:
-            close_unstarted(results)
-            raise CallFailed(number) from error
-    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
-    try:
-        awaited = reward_loop().gather(jobs, limits) if jobs else []
-    except CallFailed as failed:
-        if isinstance(failed.__cause__, Exception):
-            raise
-        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
-    for (number, _, _), result in zip(jobs, awaited, strict=True):
-        results[number] = result
-    return results
-
-
-def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
-    results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
-
-
-class Reward:
-    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
-
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
-    """
-
-    def __init__(self, specs: list[str], limits: CallLimits | None = None):
-        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-            name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
-                name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
-
-    def check_columns(self, row: dict) -> None:
-        """Raise UserError if a function requires an argument that the data does not have."""
-        given = reward_arguments([row], [""], [[]])
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    "expected that column too; try --reward FILE.py:function with a function for this data",
-                )
-
-    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
-        """Raw results by function; async ones run together."""
-        arguments = reward_arguments(rows, completions, completion_ids)
-        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
-        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
-        try:
-            found = iter(answers([call for own in calls.values() for call in own], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
-        results = {name: [next(found) for _ in own] for name, own in calls.items()}
-        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
-        """Return (scores [n], {function: list of n floats or None}) for n completions."""
-        if not rows:  # more processes than held-out prompts
-            return [], {}
-        results = self.run(rows, completions, completion_ids)
-        parts = {name: self.check(name, result, completions) for name, result in results.items()}
-        scores = [
-            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
-            for i in range(len(rows))
-        ]
-        if all(value is None for values in parts.values() for value in values) and not self.silent:
-            self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
-        return scores, parts
-
-    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
-        """Turn a function's result into floats and None, or raise RewardError."""
-        values = result.tolist() if hasattr(result, "tolist") else result
-        if not isinstance(values, list | tuple) or len(values) != len(completions):
-            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-            expected = f"expected a list of {len(completions)}, one per completion{one}"
-            raise RewardError(f"reward {name}: got {got}; {expected}")
-        checked = []
-        for i, value in enumerate(values):
-            value = value.item() if hasattr(value, "item") else value
-            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
-                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-            checked.append(None if value is None else float(value))
-        return checked
-
-    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
-        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
-        if isinstance(function, PerSample):
-            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
-        if is_passing(error):  # of the connection, not of a row
-            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
-        for row, text in enumerate(completions):
-            try:
-                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
-            except CallFailed as failed:
-                cause = failed.__cause__
-                where = f"reward {name}, row {row}, completion {text[:200]!r}"
-                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
-        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
-
-
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [row["prompt"] for row in rows],
-        "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
-        ],
-        "completion_ids": completion_ids,
-        **{name: [row["columns"].get(name) for row in rows] for name in columns},
-    }
-
-
-# ------------------------------------------------------------------------------------------------ tasks
+# ---------------------------------------------------------------------------- tasks (src/programs/evaluation/tasks.py)
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
@@ -1352,6 +1497,50 @@ class Code(Task):
         return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}
 
 
+@dataclass
+class Request:
+    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
+
+    ids: list[int]
+    scored: list[int] | None = None
+    stops: list[str] = field(default_factory=list)
+    limit: int = 0  # most new tokens
+    sample: int = 0  # which of the n completions
+    prompt: object = None  # text or messages, for servers
+    given: str | None = None  # the completion itself, with --completion_column
+    cut: bool = False  # the beginning did not fit the context
+
+    def key(self) -> str:
+        """What the result depends on, besides model and settings."""
+        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+    def seed(self) -> int:
+        """A number that depends on the prompt only."""
+        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
+
+
+def fingerprint(source: str, full: int = 2**32) -> str:
+    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    total = hashlib.sha256()
+    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
+    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
+        size, block = path.stat().st_size, 2**20
+        total.update(f"{path.name} {size}".encode())
+        with path.open("rb") as f:
+            if size <= full:
+                total.update(hashlib.file_digest(f, "sha256").digest())
+                continue
+            total.update(str(path.stat().st_mtime_ns).encode())
+            for i in range(256):
+                f.seek(max(0, size - block) * i // 255)
+                total.update(f.read(block))
+    return total.hexdigest()[:16]
+
+
+# -------------------------------------------------------------- scored tasks (src/programs/evaluation/scored_tasks.py)
+
+
 class Perplexity(Task):
     """Log-probs of whole texts."""
 
@@ -1466,6 +1655,9 @@ class MultipleChoice(Task):
         return records, mean_values(records)
 
 
+# -------------------------------------------------------------------- own tasks (src/programs/evaluation/own_tasks.py)
+
+
 class RewardTask(Task):
     """Any reward functions: the graders of training are the graders here."""
 
@@ -1554,40 +1746,7 @@ class Custom(Task):
         return {"extracted": None, "reason": "", **extra, "metrics": metrics}
 
 
-TASKS = {kind.name: kind for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom)}
-
-
-def make_task(text: str, config: Config) -> Task:
-    """The task of a --task flag."""
-    name = text.partition(":")[0]
-    need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
-    return TASKS[name](text, config)
-
-
-@dataclass
-class Request:
-    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
-
-    ids: list[int]
-    scored: list[int] | None = None
-    stops: list[str] = field(default_factory=list)
-    limit: int = 0  # most new tokens
-    sample: int = 0  # which of the n completions
-    prompt: object = None  # text or messages, for servers
-    given: str | None = None  # the completion itself, with --completion_column
-    cut: bool = False  # the beginning did not fit the context
-
-    def key(self) -> str:
-        """What the result depends on, besides model and settings."""
-        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-
-    def seed(self) -> int:
-        """A number that depends on the prompt only."""
-        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
-
-
-# ------------------------------------------------------------------------------------------------ prompts
+# ------------------------------------------------------------------------ prompts (src/programs/evaluation/prompts.py)
 
 
 def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bool):
@@ -1610,47 +1769,10 @@ def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bo
     return head + messages
 
 
-def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
-    width = max(map(len, sequences))
-    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
-    return ids, mask
-
-
 def encode_text(tokenizer, text: str) -> list[int]:
     """Token ids with the tokenizer's own special tokens, but no second BOS before one that the text begins with."""
     start = tokenizer.bos_token
     return tokenizer.encode(text, **({"add_special_tokens": False} if start and text.startswith(start) else {}))
-
-
-def template_settings(config) -> dict:
-    """--chat_template_kwargs as a dict."""
-    try:
-        found = json.loads(config.chat_template_kwargs or "{}")
-    except ValueError:
-        found = None
-    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(found, dict) and not kept & {*found},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
-    return found
-
-
-def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
-    return Path(file).read_text(encoding="utf-8")
-
-
-def give_template(tokenizer, file: str) -> None:
-    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
-    if file:
-        tokenizer.chat_template = template_text(file)
 
 
 def render(tokenizer, prompt, **template) -> str:
@@ -1682,25 +1804,390 @@ def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], 
     return before, whole[len(before) :]
 
 
-# ------------------------------------------------------------------------------------------------ models
+# ---------------------------------------------------------------------------- cache (src/programs/evaluation/cache.py)
 
 
-def fingerprint(source: str, full: int = 2**32) -> str:
-    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
-    total = hashlib.sha256()
-    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
-    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
-        size, block = path.stat().st_size, 2**20
-        total.update(f"{path.name} {size}".encode())
-        with path.open("rb") as f:
-            if size <= full:
-                total.update(hashlib.file_digest(f, "sha256").digest())
-                continue
-            total.update(str(path.stat().st_mtime_ns).encode())
-            for i in range(256):
-                f.seek(max(0, size - block) * i // 255)
-                total.update(f.read(block))
-    return total.hexdigest()[:16]
+class ResultCache:
+    """Results by request in a JSONL file per model and settings; a killed run finds there what it had."""
+
+    def __init__(self, config: Config, model, kind: str):
+        self.rows, self.file, self.hits = {}, None, 0
+        if not config.cache or config.completion_column:
+            return
+        used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
+        used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
+        if kind == "generate" and config.temperature:
+            used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
+        name = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
+        folder = Path(config.cache_dir or Path(config.output_dir) / "cache")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.glob(f"{kind}-{name}.*.jsonl")):
+            self.read(path)
+        if ranks()[1] > 1:
+            gather_rows([None])  # all have read before one writes
+        self.file = (folder / f"{kind}-{name}.{ranks()[0]}.jsonl").open("a", encoding="utf-8")
+        if self.file.tell():
+            self.file.write("\n")  # ends a line that a kill cut short
+
+    def read(self, path: Path) -> None:
+        """Take in the whole lines of a cache file."""
+        with path.open(encoding="utf-8", newline="\n") as f:
+            for line in f:
+                try:
+                    row = json.loads(line)
+                    self.rows[row["key"]] = row["output"]
+                except (ValueError, KeyError, TypeError):
+                    continue
+
+    def add(self, key: str, output: dict) -> None:
+        """Write one result."""
+        if self.file:
+            self.file.write(json.dumps({"key": key, "output": output}) + "\n")
+            self.file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file:
+            self.file.close()
+
+
+def compute(config: Config, model, requests: list[Request], kind: str, title: str) -> tuple[list[dict], int]:
+    """(outputs of all requests in order, how many came from the cache); shared out over the processes."""
+    from tqdm import tqdm
+
+    cache, (rank, size) = ResultCache(config, model, kind), ranks()
+    keys = [r.key() for r in requests]
+    outputs = [cache.rows.get(key) for key in keys]
+    missing = list(dict.fromkeys(k for k, out in zip(keys, outputs, strict=True) if out is None))
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    mine = [requests[first[key]] for key in sorted(missing, key=lambda k: len(requests[first[k]].ids))[rank::size]]
+    found, failure = [None] * len(mine), None
+    bar = tqdm(total=len(mine), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
+
+    def done(i: int, output: dict) -> None:
+        found[i] = output
+        cache.add(mine[i].key(), output)
+        bar.update()
+
+    try:
+        getattr(model, kind)(mine, done)
+    except Exception as error:  # the other processes wait for this one: tell them
+        plain = size == 1 or isinstance(error, UserError)
+        failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
+    finally:
+        bar.close()
+        cache.close()
+    merged = gather_rows([(r.key(), out) for r, out in zip(mine, found, strict=True)], failure) if size > 1 else None
+    if failure:
+        raise failure
+    fresh = dict(merged if merged is not None else zip((r.key() for r in mine), found, strict=True))
+    reused = sum(out is not None for out in outputs)
+    return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused
+
+
+# -------------------------------------------------------------------------- report (src/programs/evaluation/report.py)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
+def in_short(metric: dict) -> list[str]:
+    """Cells of a metric: value, interval, rows."""
+    if metric["value"] is None:
+        return ["not applicable", "", "", f"0 of {metric['of']}"]
+    low_high = "" if metric["ci95"] is None else "[{:.4g}, {:.4g}]".format(*metric["ci95"])
+    error = "" if metric["stderr"] is None else f"{metric['stderr']:.2g}"
+    count = str(metric["n"]) if metric["n"] == metric["of"] else f"{metric['n']} of {metric['of']}"
+    return [f"{metric['value']:.4g}", error, low_high, count]
+
+
+TABLE_HEAD = ["task", "metric", "value", "stderr", "95 % interval", "rows"]
+
+
+def table_cells(report: dict) -> list[list[str]]:
+    """The metrics of all tasks as cells."""
+    return [
+        [task, name, *in_short(metric)]
+        for task, result in report["tasks"].items()
+        for name, metric in result["metrics"].items()
+    ]
+
+
+def print_metrics(report: dict) -> None:
+    """Print the metrics of a run."""
+    lines = [TABLE_HEAD, *table_cells(report)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
+    print(f"{report['model']['name']} ({report['model']['hash']})")
+    for line in lines:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for note in report["model"]["notes"]:
+        print(f"  note: {note}")
+    for task, result in report["tasks"].items():
+        if result["prompts_cut"]:
+            print(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+    sys.stdout.flush()
+
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
+table{border-collapse:collapse;width:100%;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .6rem;
+text-align:left;vertical-align:top}pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font-size:13px}
+</style>"""
+
+
+def html_table(head: list[str], lines: list[list]) -> str:
+    """A table of HTML; every cell is escaped."""
+    row = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    rows = "".join("<tr>" + "".join(f"<td><pre>{html.escape(str(c))}</pre></td>" for c in x) + "</tr>" for x in lines)
+    return f"<table><tr>{row}</tr>{rows}</table>"
+
+
+def html_report(report: dict, samples: list[dict], count: int) -> str:
+    """One page with metrics, settings and the first samples of each task; nothing a model wrote becomes markup."""
+    parts = [PAGE, f"<h1>{html.escape(str(report['model']['name']))}</h1>", html_table(TABLE_HEAD, table_cells(report))]
+    for task, result in report["tasks"].items():
+        parts.append(f"<h2>{html.escape(task)}</h2><p>{html.escape(result['definition'])}</p>")
+        lines = []
+        for sample in [s for s in samples if s["task"] == task][:count]:
+            prompt = sample["prompt"]
+            prompt = prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+            metrics = ", ".join(f"{k} {v:.4g}" for k, v in sample["metrics"].items() if v is not None)
+            lines.append([prompt, sample["completion"] or "", sample["extracted"] or "", metrics, sample["reason"]])
+        parts.append(html_table(["prompt", "completion", "extracted", "verdict", "reason"], lines))
+    kept = {key: report[key] for key in ("settings", "versions", "model", "seconds")}
+    return "".join(parts) + f"<h2>Settings</h2><pre>{html.escape(json.dumps(kept, indent=1))}</pre></html>"
+
+
+# -------------------------------------------------------------------------------- run (src/programs/evaluation/run.py)
+
+
+def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
+    """(rows to evaluate, rows for worked examples), checked."""
+    source = task.settings["data"] or config.data
+    rows, shots = rows_of(source), []
+    if config.fewshot and type(task) is not Perplexity:
+        own = not config.fewshot_data
+        pool = rows if own else rows_of(config.fewshot_data, "--fewshot_data")
+        need(len(pool) >= config.fewshot + own, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
+        shots, rows = pool[: config.fewshot], rows[config.fewshot :] if own else rows
+        if own:
+            say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
+    limit = task.settings["limit"] or config.limit
+    rows = rows[:limit] if limit else rows
+    for number, row in enumerate(rows, start=1 + config.fewshot * (not config.fewshot_data)):
+        try:
+            task.check_row(row)
+            if type(task) is not Perplexity:
+                task.question(row)
+            if config.completion_column:
+                given_texts(config, row)
+        except UserError as error:
+            raise type(error)(f"{source}, row {number}: {error}") from None
+    return rows, shots
+
+
+def given_texts(config: Config, row: dict) -> list[str]:
+    """The completions in --completion_column: a text or a list of them."""
+    given = row.get(config.completion_column)
+    texts = [given] if isinstance(given, str) else given
+    good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
+    return texts
+
+
+def evaluation_template(config: Config) -> str:
+    """The file of --chat_template FILE; "" for auto, on and off."""
+    return "" if config.chat_template in ("auto", "on", "off") else config.chat_template
+
+
+def use_template(config: Config, model) -> bool:
+    """Whether prompts go through the chat template; for a server, whether they go as messages."""
+    has = bool(model.tokenizer.chat_template) if model.tokenizer else config.chat_template == "on"
+    if config.base_url:
+        return config.chat_template != "off"
+    need(
+        has or config.chat_template != "on" or config.completion_column,
+        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
+    )
+    return has and config.chat_template != "off"
+
+
+def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
+    """(prompts, requests of each row, how many prompts were cut to fit the context)."""
+    chat, prompts, requests, cut = use_template(config, model), [], [], 0
+    worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
+    limit = task.settings["max_new_tokens"] or config.max_new_tokens
+    stops = list(dict.fromkeys([*task.stops(chat), *config.stop]))
+    room = (model.max_length or math.inf) - limit
+    if not task.logprobs:
+        need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
+    for row in rows:
+        if type(task) is Perplexity:
+            prompts.append(task.text(row))
+            requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
+            continue
+        prompt = add_shots(task, task.question(row), worked, config, chat)
+        prompts.append(prompt)
+        if task.logprobs:
+            pairs = [encode_pair(model.tokenizer, prompt, choice, **template) for choice in task.choices(row)[0]]
+            cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
+            fits = all(0 < len(b) <= model.max_length for _, b in pairs)
+            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
+            requests.append([Request(ids=a, scored=b) for a, b in pairs])
+        elif config.completion_column:
+            requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
+        else:
+            ids = encode_rendered(model.tokenizer, prompt, **template) or [model.prefix_id] if model.tokenizer else []
+            long = len(ids) > room
+            cut += long
+            ids = ids[-room:] if long else ids
+            shared = {"stops": stops, "limit": limit, "prompt": None if model.tokenizer else prompt, "cut": long}
+            requests.append([Request(ids=ids, sample=i, **shared) for i in range(config.n)])
+    return prompts, requests, cut
+
+
+def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
+    """(results of one task, its samples)."""
+    need(
+        model.can_logprobs or not task.logprobs,
+        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
+    )
+    started = time.perf_counter()
+    prompts, nested, cut = make_requests(config, task, model, rows, shots)
+    if cut:
+        say(f"warning: {task.label}: {cut} of {len(rows)} prompts are longer than the context and lost their beginning")
+    encoded = time.perf_counter()
+    before = model.tokens
+    flat = [request for group in nested for request in group]
+    if config.completion_column:
+        outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
+        reused = 0
+    else:
+        outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+    computed = time.perf_counter()
+    parts = iter(outputs)
+    grouped = [[next(parts) for _ in group] for group in nested]
+    if ranks()[0] != 0:
+        return {}, []
+    records, values = task.score(rows, grouped)
+    scored = time.perf_counter()
+    metrics = {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()}
+    # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
+    named = prompts if config.completion_column else rows
+    keys = unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named])
+    result = {
+        "metrics": metrics,
+        "definition": task.definition,
+        "rows": len(rows),
+        "prompts_cut": cut,
+        "from_cache": reused,
+        "seconds": {"encode": encoded - started, "compute": computed - encoded, "score": scored - computed},
+        "tokens_per_second": (model.tokens - before) / max(1e-9, computed - encoded),
+        "keys": keys,
+        "values": {name: dataclasses.asdict(v) for name, v in values.items()},
+    }
+    samples = []
+    for row, prompt, key, outs, recs in zip(rows, prompts, keys, grouped, records, strict=True):
+        for number, rec in enumerate(recs):
+            out = outs[number] if not task.logprobs else {}
+            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
+            shown |= {"prompt": prompt, "completion": out.get("text"), "finish": out.get("finish")}
+            samples.append(shown | {"tokens": out.get("tokens"), **rec})
+    return result, samples
+
+
+def unique_keys(texts: list[str]) -> list[str]:
+    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
+    seen, keys = {}, []
+    for text in texts:
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+    return keys
+
+
+def versions() -> dict:
+    """Versions of what the numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
+    """Run all tasks on one model, write its files, and return what results.json holds."""
+    started, results, samples = time.perf_counter(), {}, []
+    for task, rows, shots in tasks:
+        results[task.label], shown = run_task(config, task, model, rows, shots)
+        samples += shown
+    about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
+    about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
+    seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
+    report = {"settings": dataclasses.asdict(config), "versions": versions(), "model": about, "seconds": seconds}
+    report |= {"tasks": results}
+    if ranks()[0] == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
+        write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
+        write_text(folder / "report.html", html_report(report, samples, config.shown_samples))
+        print_metrics(report)
+    return report
+
+
+# ------------------------------------------------------------------ task table (src/programs/evaluation/task_table.py)
+
+
+def check_choices(config: Config) -> None:
+    """Raise UserError for settings that cannot work."""
+    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency", "reward_concurrency"):
+        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected at least 1")
+    zero_or_more = ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed")
+    for name in (*zero_or_more, "reward_timeout", "reward_retries"):
+        need(getattr(config, name) >= 0, f"got {name} {getattr(config, name)}; expected 0 or more")
+    own = evaluation_template(config)
+    got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
+    need(not own or Path(own).is_file(), got)
+    need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
+    template_settings(config)
+    need(0 <= config.temperature < math.inf, f"got temperature {config.temperature}; expected 0 or more")
+    need(0 < config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1")
+    greedy = config.n > 1 and not config.temperature and not config.completion_column
+    need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
+    need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
+    need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
+    need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
+    need(all(config.stop), "got an empty --stop; expected text")
+    need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
+    local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    for flag, given in local.items():
+        need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
+
+
+TASKS = {kind.name: kind for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom)}
+
+
+def make_task(text: str, config: Config) -> Task:
+    """The task of a --task flag."""
+    name = text.partition(":")[0]
+    need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
+    return TASKS[name](text, config)
+
+
+# ---------------------------------------------------------------- local model (src/programs/evaluation/local_model.py)
+
+PREFIX_MIN = 16  # tokens that all prompts must share for their states to be kept
+NOT_FINITE = "try --precision fp32, or another checkpoint"
+STOP_EVERY = 8  # steps between looks for stop strings; what was sampled past one is cut off
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -1722,87 +2209,6 @@ def nucleus(log_probs, top_p: float):
     mass = ordered.to(widest_float(log_probs.device)).exp()
     outside = mass.cumsum(-1) - mass >= top_p  # the mass before each token
     return log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
-
-
-def inverse_cdf(log_probs, uniform):
-    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
-    import torch
-
-    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
-    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
-    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
-    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """What a model's cache can do, as measured before anything is sampled."""
-
-    pads: bool  # prompts of several lengths in one batch, padded on the left
-    leaving: bool  # rows that are finished leave the batch
-
-
-def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
-    """Two texts of 12 token ids, or of 12 and 6."""
-    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
-    return [first, second[:6] if padded else second]
-
-
-def relative_gap(states, expected) -> float:
-    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
-    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
-    return float(gaps.nan_to_num(nan=math.inf).mean())
-
-
-def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
-    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
-    import torch
-
-    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
-    whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
-    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
-    rows, cache = list(range(len(texts))), None
-    for t in range(new):
-        states, cache = step(ids, mask, cache)
-        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
-        if decoding.leaving and t == 0:
-            rows = rows[1:]
-            select_rows(cache, torch.tensor(rows, device=device))
-            mask = mask[1:]
-        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
-        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
-    return sum(gaps) / len(gaps)
-
-
-def measured_decoding(gap, limit: float) -> Decoding | None:
-    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
-    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        try:
-            if gap(Decoding(pads, leaving)) < limit:
-                return Decoding(pads, leaving)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            continue  # what caches raise that lack an operation
-    return None
-
-
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
-
-
-def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
-
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
-    """
-    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
-    while length and ids[length - 1] in ends:
-        length -= 1
-    return tokenizer.decode(ids[:length], skip_special_tokens=False)
 
 
 class LocalModel:
@@ -2167,6 +2573,9 @@ class LocalModel:
         self.tokens += sum(map(len, rows))
 
 
+# ------------------------------------------------------ vllm and servers (src/programs/evaluation/vllm_and_servers.py)
+
+
 class VllmModel(LocalModel):
     """The same by vLLM; completions only."""
 
@@ -2292,6 +2701,9 @@ class ServerModel:
         raise UserError(f"got {what} from {request.full_url}; expected an answer; try another --base_url or --model")
 
 
+# -------------------------------------------------------------------------- models (src/programs/evaluation/models.py)
+
+
 class GivenCompletions:
     """No model: the completions stand in the data."""
 
@@ -2317,343 +2729,7 @@ def open_models(config: Config):
             yield kind(config, source, device)
 
 
-# ------------------------------------------------------------------------------------------------ cache
-
-
-class ResultCache:
-    """Results by request in a JSONL file per model and settings; a killed run finds there what it had."""
-
-    def __init__(self, config: Config, model, kind: str):
-        self.rows, self.file, self.hits = {}, None, 0
-        if not config.cache or config.completion_column:
-            return
-        used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
-        used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
-        if kind == "generate" and config.temperature:
-            used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
-        name = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
-        folder = Path(config.cache_dir or Path(config.output_dir) / "cache")
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(folder.glob(f"{kind}-{name}.*.jsonl")):
-            self.read(path)
-        if ranks()[1] > 1:
-            gather_rows([None])  # all have read before one writes
-        self.file = (folder / f"{kind}-{name}.{ranks()[0]}.jsonl").open("a", encoding="utf-8")
-        if self.file.tell():
-            self.file.write("\n")  # ends a line that a kill cut short
-
-    def read(self, path: Path) -> None:
-        """Take in the whole lines of a cache file."""
-        with path.open(encoding="utf-8", newline="\n") as f:
-            for line in f:
-                try:
-                    row = json.loads(line)
-                    self.rows[row["key"]] = row["output"]
-                except (ValueError, KeyError, TypeError):
-                    continue
-
-    def add(self, key: str, output: dict) -> None:
-        """Write one result."""
-        if self.file:
-            self.file.write(json.dumps({"key": key, "output": output}) + "\n")
-            self.file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self.file:
-            self.file.close()
-
-
-def compute(config: Config, model, requests: list[Request], kind: str, title: str) -> tuple[list[dict], int]:
-    """(outputs of all requests in order, how many came from the cache); shared out over the processes."""
-    from tqdm import tqdm
-
-    cache, (rank, size) = ResultCache(config, model, kind), ranks()
-    keys = [r.key() for r in requests]
-    outputs = [cache.rows.get(key) for key in keys]
-    missing = list(dict.fromkeys(k for k, out in zip(keys, outputs, strict=True) if out is None))
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    mine = [requests[first[key]] for key in sorted(missing, key=lambda k: len(requests[first[k]].ids))[rank::size]]
-    found, failure = [None] * len(mine), None
-    bar = tqdm(total=len(mine), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
-
-    def done(i: int, output: dict) -> None:
-        found[i] = output
-        cache.add(mine[i].key(), output)
-        bar.update()
-
-    try:
-        getattr(model, kind)(mine, done)
-    except Exception as error:  # the other processes wait for this one: tell them
-        plain = size == 1 or isinstance(error, UserError)
-        failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
-    finally:
-        bar.close()
-        cache.close()
-    merged = gather_rows([(r.key(), out) for r, out in zip(mine, found, strict=True)], failure) if size > 1 else None
-    if failure:
-        raise failure
-    fresh = dict(merged if merged is not None else zip((r.key() for r in mine), found, strict=True))
-    reused = sum(out is not None for out in outputs)
-    return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused
-
-
-# ------------------------------------------------------------------------------------------------ run
-
-
-def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
-    """(rows to evaluate, rows for worked examples), checked."""
-    source = task.settings["data"] or config.data
-    rows, shots = rows_of(source), []
-    if config.fewshot and type(task) is not Perplexity:
-        own = not config.fewshot_data
-        pool = rows if own else rows_of(config.fewshot_data, "--fewshot_data")
-        need(len(pool) >= config.fewshot + own, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
-        shots, rows = pool[: config.fewshot], rows[config.fewshot :] if own else rows
-        if own:
-            say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
-    limit = task.settings["limit"] or config.limit
-    rows = rows[:limit] if limit else rows
-    for number, row in enumerate(rows, start=1 + config.fewshot * (not config.fewshot_data)):
-        try:
-            task.check_row(row)
-            if type(task) is not Perplexity:
-                task.question(row)
-            if config.completion_column:
-                given_texts(config, row)
-        except UserError as error:
-            raise type(error)(f"{source}, row {number}: {error}") from None
-    return rows, shots
-
-
-def given_texts(config: Config, row: dict) -> list[str]:
-    """The completions in --completion_column: a text or a list of them."""
-    given = row.get(config.completion_column)
-    texts = [given] if isinstance(given, str) else given
-    good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
-    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
-    return texts
-
-
-def evaluation_template(config: Config) -> str:
-    """The file of --chat_template FILE; "" for auto, on and off."""
-    return "" if config.chat_template in ("auto", "on", "off") else config.chat_template
-
-
-def use_template(config: Config, model) -> bool:
-    """Whether prompts go through the chat template; for a server, whether they go as messages."""
-    has = bool(model.tokenizer.chat_template) if model.tokenizer else config.chat_template == "on"
-    if config.base_url:
-        return config.chat_template != "off"
-    need(
-        has or config.chat_template != "on" or config.completion_column,
-        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
-    )
-    return has and config.chat_template != "off"
-
-
-def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
-    """(prompts, requests of each row, how many prompts were cut to fit the context)."""
-    chat, prompts, requests, cut = use_template(config, model), [], [], 0
-    worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
-    limit = task.settings["max_new_tokens"] or config.max_new_tokens
-    stops = list(dict.fromkeys([*task.stops(chat), *config.stop]))
-    room = (model.max_length or math.inf) - limit
-    if not task.logprobs:
-        need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
-    for row in rows:
-        if type(task) is Perplexity:
-            prompts.append(task.text(row))
-            requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
-            continue
-        prompt = add_shots(task, task.question(row), worked, config, chat)
-        prompts.append(prompt)
-        if task.logprobs:
-            pairs = [encode_pair(model.tokenizer, prompt, choice, **template) for choice in task.choices(row)[0]]
-            cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
-            fits = all(0 < len(b) <= model.max_length for _, b in pairs)
-            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
-            requests.append([Request(ids=a, scored=b) for a, b in pairs])
-        elif config.completion_column:
-            requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
-        else:
-            ids = encode_rendered(model.tokenizer, prompt, **template) or [model.prefix_id] if model.tokenizer else []
-            long = len(ids) > room
-            cut += long
-            ids = ids[-room:] if long else ids
-            shared = {"stops": stops, "limit": limit, "prompt": None if model.tokenizer else prompt, "cut": long}
-            requests.append([Request(ids=ids, sample=i, **shared) for i in range(config.n)])
-    return prompts, requests, cut
-
-
-def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
-    """(results of one task, its samples)."""
-    need(
-        model.can_logprobs or not task.logprobs,
-        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
-    )
-    started = time.perf_counter()
-    prompts, nested, cut = make_requests(config, task, model, rows, shots)
-    if cut:
-        say(f"warning: {task.label}: {cut} of {len(rows)} prompts are longer than the context and lost their beginning")
-    encoded = time.perf_counter()
-    before = model.tokens
-    flat = [request for group in nested for request in group]
-    if config.completion_column:
-        outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
-        reused = 0
-    else:
-        outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
-    computed = time.perf_counter()
-    parts = iter(outputs)
-    grouped = [[next(parts) for _ in group] for group in nested]
-    if ranks()[0] != 0:
-        return {}, []
-    records, values = task.score(rows, grouped)
-    scored = time.perf_counter()
-    metrics = {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()}
-    # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    named = prompts if config.completion_column else rows
-    keys = unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named])
-    result = {
-        "metrics": metrics,
-        "definition": task.definition,
-        "rows": len(rows),
-        "prompts_cut": cut,
-        "from_cache": reused,
-        "seconds": {"encode": encoded - started, "compute": computed - encoded, "score": scored - computed},
-        "tokens_per_second": (model.tokens - before) / max(1e-9, computed - encoded),
-        "keys": keys,
-        "values": {name: dataclasses.asdict(v) for name, v in values.items()},
-    }
-    samples = []
-    for row, prompt, key, outs, recs in zip(rows, prompts, keys, grouped, records, strict=True):
-        for number, rec in enumerate(recs):
-            out = outs[number] if not task.logprobs else {}
-            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
-            shown |= {"prompt": prompt, "completion": out.get("text"), "finish": out.get("finish")}
-            samples.append(shown | {"tokens": out.get("tokens"), **rec})
-    return result, samples
-
-
-def unique_keys(texts: list[str]) -> list[str]:
-    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
-    seen, keys = {}, []
-    for text in texts:
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
-    return keys
-
-
-def versions() -> dict:
-    """Versions of what the numbers depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": sys.version.split()[0]}
-    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "vllm", "math-verify"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
-    """Run all tasks on one model, write its files, and return what results.json holds."""
-    started, results, samples = time.perf_counter(), {}, []
-    for task, rows, shots in tasks:
-        results[task.label], shown = run_task(config, task, model, rows, shots)
-        samples += shown
-    about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
-    about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
-    seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
-    report = {"settings": dataclasses.asdict(config), "versions": versions(), "model": about, "seconds": seconds}
-    report |= {"tasks": results}
-    if ranks()[0] == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
-        write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
-        write_text(folder / "report.html", html_report(report, samples, config.shown_samples))
-        print_metrics(report)
-    return report
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    os.replace(temporary, path)
-
-
-# ------------------------------------------------------------------------------------------------ report
-
-
-def in_short(metric: dict) -> list[str]:
-    """Cells of a metric: value, interval, rows."""
-    if metric["value"] is None:
-        return ["not applicable", "", "", f"0 of {metric['of']}"]
-    low_high = "" if metric["ci95"] is None else "[{:.4g}, {:.4g}]".format(*metric["ci95"])
-    error = "" if metric["stderr"] is None else f"{metric['stderr']:.2g}"
-    count = str(metric["n"]) if metric["n"] == metric["of"] else f"{metric['n']} of {metric['of']}"
-    return [f"{metric['value']:.4g}", error, low_high, count]
-
-
-TABLE_HEAD = ["task", "metric", "value", "stderr", "95 % interval", "rows"]
-
-
-def table_cells(report: dict) -> list[list[str]]:
-    """The metrics of all tasks as cells."""
-    return [
-        [task, name, *in_short(metric)]
-        for task, result in report["tasks"].items()
-        for name, metric in result["metrics"].items()
-    ]
-
-
-def print_metrics(report: dict) -> None:
-    """Print the metrics of a run."""
-    lines = [TABLE_HEAD, *table_cells(report)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
-    print(f"{report['model']['name']} ({report['model']['hash']})")
-    for line in lines:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    for note in report["model"]["notes"]:
-        print(f"  note: {note}")
-    for task, result in report["tasks"].items():
-        if result["prompts_cut"]:
-            print(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
-    sys.stdout.flush()
-
-
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#222;background:#fff}
-table{border-collapse:collapse;width:100%;margin:1rem 0}td,th{border-bottom:1px solid #ddd;padding:.3rem .6rem;
-text-align:left;vertical-align:top}pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font-size:13px}
-</style>"""
-
-
-def html_table(head: list[str], lines: list[list]) -> str:
-    """A table of HTML; every cell is escaped."""
-    row = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    rows = "".join("<tr>" + "".join(f"<td><pre>{html.escape(str(c))}</pre></td>" for c in x) + "</tr>" for x in lines)
-    return f"<table><tr>{row}</tr>{rows}</table>"
-
-
-def html_report(report: dict, samples: list[dict], count: int) -> str:
-    """One page with metrics, settings and the first samples of each task; nothing a model wrote becomes markup."""
-    parts = [PAGE, f"<h1>{html.escape(str(report['model']['name']))}</h1>", html_table(TABLE_HEAD, table_cells(report))]
-    for task, result in report["tasks"].items():
-        parts.append(f"<h2>{html.escape(task)}</h2><p>{html.escape(result['definition'])}</p>")
-        lines = []
-        for sample in [s for s in samples if s["task"] == task][:count]:
-            prompt = sample["prompt"]
-            prompt = prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
-            metrics = ", ".join(f"{k} {v:.4g}" for k, v in sample["metrics"].items() if v is not None)
-            lines.append([prompt, sample["completion"] or "", sample["extracted"] or "", metrics, sample["reason"]])
-        parts.append(html_table(["prompt", "completion", "extracted", "verdict", "reason"], lines))
-    kept = {key: report[key] for key in ("settings", "versions", "model", "seconds")}
-    return "".join(parts) + f"<h2>Settings</h2><pre>{html.escape(json.dumps(kept, indent=1))}</pre></html>"
+# ------------------------------------------------------------------ comparison (src/programs/evaluation/comparison.py)
 
 
 def read_report(path: str) -> dict:
@@ -2706,6 +2782,9 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     for metrics in results.values():
         for metric in metrics.values():
             print(f"  {metric['verdict']}")
+
+
+# ------------------------------------------------------------------------ command (src/programs/evaluation/command.py)
 
 
 def run(config: Config) -> int:

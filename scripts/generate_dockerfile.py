@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/generate_dockerfile/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # ///
@@ -38,10 +40,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-BUNDLE = Path(__file__).resolve().parent.parent
-BUNDLE_FOLDERS = ("assets", "examples", "references", "scripts", "templates")
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
-# ------------------------------------------------------------------------------------------------ the tables
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+BUNDLE = Path(__file__).resolve().parent.parent
+
+
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the BaseConfig of every program is; the parts name the fields that they read."""
+
+
+# ----------------------------------------------------------------- tables (src/programs/generate_dockerfile/tables.py)
+
+BUNDLE_FOLDERS = ("assets", "examples", "references", "scripts", "templates")
 
 
 @dataclass(frozen=True)
@@ -90,6 +118,98 @@ class Stack:
         return {**self.held, **self.pins}
 
 
+# what this bundle was tested with
+BUNDLE_PINS = {
+    "transformers": "5.23.0",
+    "tokenizers": "0.23.3",
+    "safetensors": "0.8.0",
+    "peft": "0.21.2",
+    "trl": "1.16.0",
+    "accelerate": "1.15.0",
+    "datasets": "5.2.0",
+    "math-verify": "0.9.0",
+    "jsonschema": "4.26.0",
+    "referencing": "0.37.0",
+    "numpy": "2.4.6",
+    "pyarrow": "26.0.1",
+    "pyyaml": "6.0.3",
+    "tqdm": "4.70.1",
+    "matplotlib": "3.11.2",
+    "tensorboard": "2.21.0",
+    "wandb": "0.31.0",
+    "trackio": "0.43.0",
+}
+TRL_PINS = {
+    "peft": "0.21.2",
+    "accelerate": "1.15.0",
+    "datasets": "5.2.0",
+    "math-verify": "0.9.0",
+    "pyyaml": "6.0.3",
+    "tqdm": "4.70.1",
+    "matplotlib": "3.11.2",
+    "tensorboard": "2.21.0",
+    "wandb": "0.31.0",
+}
+# verl 0.9.1 names these in its extra `verl-core` or imports them unasked
+VERL_PINS = {
+    "verl": "0.9.1",
+    "TransferQueue": "0.1.11",
+    "tensordict": "0.10.0",
+    "ray[default]": "2.60.0",
+    "torchdata": "0.11.0",
+    "cachetools": "8.0.1",
+    "uvicorn": "0.54.0",
+    "msgspec": "0.22.0",
+    "pyzmq": "27.3.0",
+}
+MEGATRON_PINS = {"megatron-core": "0.18.0", "mbridge": "0.15.1", "transformer-engine[pytorch]": "2.16.1"}
+# what the source packages of flash-attn and Transformer Engine import while they build
+BUILD_PINS = {"setuptools": "80.10.2", "wheel": "0.48.0", "ninja": "1.13.2", "psutil": "7.2.2", "pybind11": "3.1.0"}
+# Ubuntu 24.04 keeps these versions for its whole life, but for security fixes
+APT_PINS = {"build-essential": "12.10*", "ca-certificates": "20*", "git": "1:2.43.*", "libnuma1": "2.0.18*"}
+NANOCHAT_COMMIT = "92d63d4e8bb4df75c3b71618f31ddde2378b2bcd"
+PYTHONS = ("3.12", "3.11", "3.13")
+ROOT_HOME = "/root"  # in the image
+
+
+# ------------------------------------------------------------------- flags (src/programs/generate_dockerfile/flags.py)
+
+
+def flag_field(default, help, choices=None):
+    """A dataclass field that carries what its flag shows."""
+    return field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag."""
+
+    style: str = flag_field(
+        "", "what the image is for (default: base, or what the others ask for)", ("base", "trl", "verl", "nanochat")
+    )
+    cuda: str = flag_field("", "CUDA version, as 13.0, or cpu (default: the row's first)")
+    python: str = flag_field("", "Python version, as 3.12 (default: the row's first)")
+    torch: str = flag_field("", "version of torch")
+    vllm: str = flag_field("", "version of vLLM; without a value, any")
+    sglang: str = flag_field("", "version of SGLang, for verl; without a value, any")
+    verl: str = flag_field("", "version of verl")
+    verl_base: str = flag_field("", "verl on its own image, or from CUDA up (default: image)", ("image", "cuda"))
+    flash_attn: bool = flag_field(None, "compile flash-attn into the image (default: with verl from CUDA up)")
+    megatron: bool = flag_field(False, "with Megatron-LM, for verl; verl's image has it")
+    extra: tuple = flag_field((), "further exact pin, as liger-kernel==0.8.2; may be repeated")
+    from_env: bool = flag_field(False, "pin what is installed in the environment that runs this script")
+    user: str = flag_field("trainer:1000", "user of the container, as NAME or NAME:UID")
+    output: str = flag_field("Dockerfile", "file to write, or - for stdout and no other file")
+    force: bool = flag_field(False, "overwrite existing files")
+    compose: bool = flag_field(False, "also write compose.yaml")
+    devcontainer: bool = flag_field(False, "also write .devcontainer/devcontainer.json")
+    print_build: bool = flag_field(False, "also print the commands that build, run and push")
+    list: bool = flag_field(False, "print the tables and end")
+    json: bool = flag_field(False, "with --list: as JSON")
+
+
+# ----------------------------------------------------------------- stacks (src/programs/generate_dockerfile/stacks.py)
+
 COG = "compatibility tables of replicate/cog at 6110c91"
 USED = "Dockerfiles in public repositories build on it"
 IMAGES = (
@@ -126,31 +246,6 @@ WHEELS = (
     Wheel("2.9.1", "12.8", ("cpu",), "", "2026-11-21", f"{PYPI}; pyproject.toml of nanochat"),
 )
 
-# what this bundle was tested with
-BUNDLE_PINS = {
-    **{"transformers": "5.23.0", "tokenizers": "0.23.3", "safetensors": "0.8.0", "peft": "0.21.2", "trl": "1.16.0"},
-    **{"accelerate": "1.15.0", "datasets": "5.2.0", "math-verify": "0.9.0", "jsonschema": "4.26.0"},
-    **{"referencing": "0.37.0", "numpy": "2.4.6", "pyarrow": "26.0.1", "pyyaml": "6.0.3", "tqdm": "4.70.1"},
-    **{"matplotlib": "3.11.2", "tensorboard": "2.21.0", "wandb": "0.31.0", "trackio": "0.43.0"},
-}
-TRL_PINS = {
-    **{"peft": "0.21.2", "accelerate": "1.15.0", "datasets": "5.2.0", "math-verify": "0.9.0", "pyyaml": "6.0.3"},
-    **{"tqdm": "4.70.1", "matplotlib": "3.11.2", "tensorboard": "2.21.0", "wandb": "0.31.0"},
-}
-# verl 0.9.1 names these in its extra `verl-core` or imports them unasked
-VERL_PINS = {
-    **{"verl": "0.9.1", "TransferQueue": "0.1.11", "tensordict": "0.10.0", "ray[default]": "2.60.0"},
-    **{"torchdata": "0.11.0", "cachetools": "8.0.1", "uvicorn": "0.54.0", "msgspec": "0.22.0", "pyzmq": "27.3.0"},
-}
-MEGATRON_PINS = {"megatron-core": "0.18.0", "mbridge": "0.15.1", "transformer-engine[pytorch]": "2.16.1"}
-# what the source packages of flash-attn and Transformer Engine import while they build
-BUILD_PINS = {"setuptools": "80.10.2", "wheel": "0.48.0", "ninja": "1.13.2", "psutil": "7.2.2", "pybind11": "3.1.0"}
-# Ubuntu 24.04 keeps these versions for its whole life, but for security fixes
-APT_PINS = {"build-essential": "12.10*", "ca-certificates": "20*", "git": "1:2.43.*", "libnuma1": "2.0.18*"}
-NANOCHAT_COMMIT = "92d63d4e8bb4df75c3b71618f31ddde2378b2bcd"
-PYTHONS = ("3.12", "3.11", "3.13")
-ROOT_HOME = "/root"  # in the image
-
 
 def trl_stack(torch: str, vllm: str, transformers: str, trl: str, cuda: str, note: str = "") -> Stack:
     """A row of the style trl; the extra makes a resolver check TRL's range of vLLM."""
@@ -178,8 +273,13 @@ NOT_BUILT = "flash-attn and Megatron's packages resolve, but compile at build ti
 STACKS = (
     *(
         Stack(
-            **{"style": "base", "base": "cuda", "cudas": (wheel.pypi, *wheel.others), "pythons": PYTHONS},
-            **{"pins": {"torch": wheel.torch, **BUNDLE_PINS}, "date": wheel.date, "flash_attn": wheel.flash_attn},
+            style="base",
+            base="cuda",
+            cudas=(wheel.pypi, *wheel.others),
+            pythons=PYTHONS,
+            pins={"torch": wheel.torch, **BUNDLE_PINS},
+            date=wheel.date,
+            flash_attn=wheel.flash_attn,
             source=f"requirements.txt; {wheel.source}",
             note="" if wheel.torch == "2.13.0" else "this bundle's tests run with torch 2.13.0",
         )
@@ -202,26 +302,19 @@ STACKS = (
         NOT_BUILT,
     ),
     Stack(
-        **{"style": "nanochat", "base": "cuda", "cudas": ("12.8", "cpu"), "pythons": ("3.10", "3.11", "3.12")},
-        **{"pins": {"torch": "2.9.1"}, "date": "2026-07-03"},
+        style="nanochat",
+        base="cuda",
+        cudas=("12.8", "cpu"),
+        pythons=("3.10", "3.11", "3.12"),
+        pins={"torch": "2.9.1"},
+        date="2026-07-03",
         source=f"pyproject.toml, uv.lock and .python-version of karpathy/nanochat at {NANOCHAT_COMMIT[:7]}",
         note="the rest by its lock file; numpy 1.26.4 has no wheel for Python 3.13",
     ),
 )
 
-# ------------------------------------------------------------------------------------------------ choosing a row
 
-
-class UserError(Exception):
-    """Something the user can mend; printed without a traceback. `code` is the exit code."""
-
-    code = 2
-
-
-def need(condition, message: str) -> None:
-    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
-    if not condition:
-        raise UserError(message)
+# ----------------------------------------------------------------- choice (src/programs/generate_dockerfile/choice.py)
 
 
 @dataclass(frozen=True)
@@ -252,8 +345,16 @@ class Choice:
 
 # how much it hurts to change a setting: another style is further away than another Python
 WEIGHTS = {
-    **{"style": 25, "verl": 12, "vllm": 10, "sglang": 10, "torch": 10, "cuda": 8, "megatron": 6, "flash_attn": 6},
-    **{"verl_base": 4, "python": 3},
+    "style": 25,
+    "verl": 12,
+    "vllm": 10,
+    "sglang": 10,
+    "torch": 10,
+    "cuda": 8,
+    "megatron": 6,
+    "flash_attn": 6,
+    "verl_base": 4,
+    "python": 3,
 }
 
 
@@ -323,7 +424,7 @@ def choose(wanted: dict) -> Choice:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ what is pinned
+# --------------------------------------------------------------------- pins (src/programs/generate_dockerfile/pins.py)
 
 
 def plain_name(name: str) -> str:
@@ -490,7 +591,7 @@ class ImagePlan:
         return BUNDLE if self.style == "base" else Path(self.output).absolute().parent
 
 
-def make_plan(config: "Config") -> ImagePlan:
+def make_plan(config: Config) -> ImagePlan:
     """Settle every setting.
 
     Raises:
@@ -524,7 +625,7 @@ def make_plan(config: "Config") -> ImagePlan:
     return ImagePlan(choice, pins, extras, flash_attn, megatron, user, uid, config.output, tuple(local))
 
 
-# ------------------------------------------------------------------------------------------------ the Dockerfile
+# --------------------------------------------------------- dockerfile (src/programs/generate_dockerfile/dockerfile.py)
 
 
 def run_line(*commands: list[str], mounts: tuple[str, ...] = ()) -> list[str]:
@@ -708,7 +809,7 @@ def dockerfile(plan: ImagePlan) -> str:
     return "\n".join([*lines, *label_lines(plan), 'CMD ["/bin/bash"]', ""])
 
 
-# ------------------------------------------------------------------------------------------------ the files beside it
+# --------------------------------------------------------------- outputs (src/programs/generate_dockerfile/outputs.py)
 
 
 def dockerignore(plan: ImagePlan) -> str:
@@ -734,15 +835,24 @@ def compose(plan: ImagePlan, folder: Path) -> str:
     if plan.style == "base":
         path = json.dumps(os.path.relpath(Path(plan.output).absolute(), plan.context))
     lines = [
-        *("services:", "  trainer:", f"    image: {json.dumps(plan.name)}"),
-        *("    build:", f"      context: {context}", f"      dockerfile: {path}"),
-        *("    platform: linux/amd64", "    init: true", "    stdin_open: true", "    tty: true"),
+        "services:",
+        "  trainer:",
+        f"    image: {json.dumps(plan.name)}",
+        "    build:",
+        f"      context: {context}",
+        f"      dockerfile: {path}",
+        "    platform: linux/amd64",
+        "    init: true",
+        "    stdin_open: true",
+        "    tty: true",
         '    shm_size: "16gb"  # torch and NCCL share tensors through it',
         "    stop_grace_period: 2m  # a trainer saves on SIGTERM",
-        *("    volumes:", '      - ".:/workspace"'),
+        "    volumes:",
+        '      - ".:/workspace"',
         *(f"      - {json.dumps(f'{name}:{path}')}" for name, path in caches(plan).items()),
         "    environment:  # by name: values come from your shell",
-        *("      - HF_TOKEN", "      - WANDB_API_KEY"),
+        "      - HF_TOKEN",
+        "      - WANDB_API_KEY",
     ]
     if plan.style == "verl":
         lines += ["    network_mode: host", "    cap_add: [SYS_ADMIN]  # as verl's documents start it"]
@@ -800,7 +910,7 @@ def commands(plan: ImagePlan) -> dict[str, str]:
     }
 
 
-def outputs(plan: ImagePlan, config: "Config") -> dict[Path, str]:
+def outputs(plan: ImagePlan, config: Config) -> dict[Path, str]:
     """The files to write, with their text."""
     path = Path(plan.output)
     folder = path.absolute().parent
@@ -830,40 +940,7 @@ def write(files: dict[Path, str], force: bool) -> None:
             raise UserError(f"got {error} at {path}; expected a folder to write to; try another --output") from error
 
 
-# ------------------------------------------------------------------------------------------------ command line
-
-
-def flag_field(default, help, choices=None):
-    """A dataclass field that carries what its flag shows."""
-    return field(default=default, metadata={"help": help, "choices": choices})
-
-
-@dataclass
-class Config:
-    """All settings and their defaults; every field is a flag."""
-
-    style: str = flag_field(
-        "", "what the image is for (default: base, or what the others ask for)", ("base", "trl", "verl", "nanochat")
-    )
-    cuda: str = flag_field("", "CUDA version, as 13.0, or cpu (default: the row's first)")
-    python: str = flag_field("", "Python version, as 3.12 (default: the row's first)")
-    torch: str = flag_field("", "version of torch")
-    vllm: str = flag_field("", "version of vLLM; without a value, any")
-    sglang: str = flag_field("", "version of SGLang, for verl; without a value, any")
-    verl: str = flag_field("", "version of verl")
-    verl_base: str = flag_field("", "verl on its own image, or from CUDA up (default: image)", ("image", "cuda"))
-    flash_attn: bool = flag_field(None, "compile flash-attn into the image (default: with verl from CUDA up)")
-    megatron: bool = flag_field(False, "with Megatron-LM, for verl; verl's image has it")
-    extra: tuple = flag_field((), "further exact pin, as liger-kernel==0.8.2; may be repeated")
-    from_env: bool = flag_field(False, "pin what is installed in the environment that runs this script")
-    user: str = flag_field("trainer:1000", "user of the container, as NAME or NAME:UID")
-    output: str = flag_field("Dockerfile", "file to write, or - for stdout and no other file")
-    force: bool = flag_field(False, "overwrite existing files")
-    compose: bool = flag_field(False, "also write compose.yaml")
-    devcontainer: bool = flag_field(False, "also write .devcontainer/devcontainer.json")
-    print_build: bool = flag_field(False, "also print the commands that build, run and push")
-    list: bool = flag_field(False, "print the tables and end")
-    json: bool = flag_field(False, "with --list: as JSON")
+# --------------------------------------------------------------- command (src/programs/generate_dockerfile/command.py)
 
 
 def read_flags(argv: "list[str] | None") -> Config:

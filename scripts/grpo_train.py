@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/grpo_train/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
@@ -38,6 +40,7 @@ import dataclasses
 import difflib
 import functools
 import gc
+import importlib
 import importlib.util
 import inspect
 import json
@@ -55,13 +58,7 @@ import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BUNDLE = Path(__file__).resolve().parent.parent
-EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
-EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
-EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
-EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -94,180 +91,37 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ settings
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-def setting(default, help, choices=None):
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the BaseConfig of every program is; the parts name the fields that they read."""
+
+
+def setting(default, help, choices=None, positive=False, free=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
-    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices}, **value)
-
-
-@dataclass
-class Config:
-    """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
-
-    # model and data
-    profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"])
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens")
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable; the first defines eval/accuracy")
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
-    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
-    preset: list[str] = setting(
-        [],
-        "rewards of the library with advised weights, repeatable",
-        ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
-    )
-    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
-    output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/")
-    seed: int = setting(0, "seed of data order, sampling and new adapters")
-    # rollout
-    steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum")
-    num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)")
-    num_generations: int = setting(8, "completions per prompt: the group")
-    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M parameters, else 8)")
-    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M parameters, else 8)")
-    steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
-    generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
-    num_iterations: int = setting(1, "optimization passes over each rollout")
-    max_completion_length: int = setting(256, "longest completion, in tokens")
-    temperature: float = setting(1.0, "sampling temperature")
-    top_p: float = setting(1.0, "nucleus sampling; below 1 the loss is about another distribution than the sampler's")
-    top_k: int = setting(0, "top-k sampling (0: off); as top_p")
-    shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
-    use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
-    vllm_gpu_memory_utilization: float = setting(0.3, "share of GPU memory for vLLM in colocate mode")
-    vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates")
-    vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)")
-    # algorithm
-    loss_type: str = setting(
-        "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
-    )
-    importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
-    epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this")
-    epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
-    delta: float = setting(0.0, "bound on the ratio of negative advantages, above 1 + epsilon_high (0: off)")
-    beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
-    scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
-    multi_objective_aggregation: str = setting(
-        "sum_then_normalize", "order for several rewards", ["sum_then_normalize", "normalize_then_sum"]
-    )
-    mask_truncated_completions: bool = setting(False, "completions without end token do not train")
-    top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    # optimization
-    learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
-    lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
-    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
-    optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    max_grad_norm: float = setting(1.0, "gradient clipping")
-    # precision and memory
-    precision: str = setting(
-        "auto", "of computation; auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"]
-    )
-    dtype: str = setting(
-        "",
-        "of the weights (default: float32, and the computation's under LoRA)",
-        ["auto", "float32", "bfloat16", "float16"],
-    )
-    use_cpu: bool = setting(False, "train on the CPU though there is a GPU")
-    gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    lora_dropout: float = setting(0.0, "dropout on the adapters' input")
-    merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
-    logging_steps: int = setting(1, "steps between lines of metrics.jsonl")
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
-    per_device_eval_batch_size: int = setting(0, "held-out prompts per batch (0: the training batch's size)")
-    save_steps: int = setting(50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)")
-    save_total_limit: int = setting(2, "newest checkpoints to keep")
-    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
-
-
-PROFILES = {
-    # one GPU of 16 to 24 GB: up to about 3B parameters, 7B with --load_in_4bit
-    "memory": {
-        **{"lora_rank": 16, "precision": "bf16", "gradient_checkpointing": "true", "per_device_train_batch_size": 2},
-        **{"gradient_accumulation_steps": 16, "per_device_eval_batch_size": 8},
-    },
-    # GPUs of 80 GB with vLLM in the same process
-    "fast": {
-        **{"use_vllm": "colocate", "vllm_enable_sleep_mode": True, "vllm_gpu_memory_utilization": 0.5},
-        **{"precision": "bf16", "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4},
-        **{"max_completion_length": 1024, "per_device_eval_batch_size": 64},
-    },
-    # what the smoke tests use
-    "cpu": {
-        **{"use_cpu": True, "precision": "fp32", "gradient_checkpointing": "false", "per_device_train_batch_size": 64},
-        **{"gradient_accumulation_steps": 1, "max_completion_length": 48},
-    },
-}
-
-FREE_ON_RESUME = {
-    *("steps", "num_train_epochs", "output_dir", "resume", "dry_run", "report_to", "profile", "use_cpu", "merge_lora"),
-    *("logging_steps", "sample_every", "plot_every", "eval_every", "save_steps", "save_total_limit"),
-    *("per_device_eval_batch_size", "vllm_gpu_memory_utilization", "vllm_server_base_url", "vllm_enable_sleep_mode"),
-    *("reward_timeout", "reward_concurrency", "reward_retries"),
-}
-
-POSITIVE = (
-    *("max_prompt_length", "max_completion_length", "num_iterations", "temperature", "logging_steps", "epsilon"),
-    *("save_total_limit", "vllm_gpu_memory_utilization", "top_p", "top_entropy_quantile", "reward_concurrency"),
-)
-
-# settings that are fields of TRL's config under the same name and with the same meaning
-SAME = (
-    *("seed", "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"),
-    *("max_completion_length", "temperature", "top_p", "top_k", "save_total_limit"),
-    *("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode"),
-    *("loss_type", "importance_sampling_level", "epsilon", "beta", "scale_rewards", "multi_objective_aggregation"),
-    *("mask_truncated_completions", "top_entropy_quantile", "entropy_coef", "learning_rate", "lr_scheduler_type"),
-    *("warmup_steps", "optim", "weight_decay", "max_grad_norm", "logging_steps", "per_device_eval_batch_size"),
-)
-
-# 0 or "" here is None there
-OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
-
-# fields of TRL's config that this file must set itself, and what to use for them
-OWNED = {
-    **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
-    **dict.fromkeys(("bf16", "fp16"), "--precision"),
-    **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
-    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "--gradient_checkpointing"),
-    **{"output_dir": "--output_dir", "resume_from_checkpoint": "--resume", "reward_weights": "--reward FILE.py:f*0.5"},
-    **{"vllm_mode": "--use_vllm", "save_strategy": "--save_steps", "auto_find_batch_size": "--profile memory"},
-    **{"remove_unused_columns": "to leave it out", "num_generations_eval": "to leave it out", "data_seed": "--seed"},
-    **{"load_best_model_at_end": "to leave it out", "disable_tqdm": "to leave it out"},
-}
-
-# what older versions and other guides call it
-RENAMED = {
-    **{"warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)", "max_prompt_length": "--max_prompt_length"},
-    **{"evaluation_strategy": "--eval_every", "logging_dir": "--report_to tensorboard", "no_cuda": "--use_cpu"},
-    **{"vllm_device": "--use_vllm colocate", "vllm_dtype": "--dtype", "use_liger_loss": "nothing: it is always on"},
-    **{"torch_dtype": "--dtype", "kl_coef": "--beta", "clip_eps_high": "--epsilon_high", "tokenizer": "--model"},
-    **{"group_size": "--num_generations", "save_safetensors": "nothing: it is always so"},
-    **{"overwrite_output_dir": "another --output_dir", "max_new_tokens": "--max_completion_length"},
-}
+    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
 
 
 def parse_bool(text: str) -> bool:
@@ -305,11 +159,6 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def suggest(word: str, names: list[str]) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
-
-
 def yaml_flags(path: str, names: list[str]) -> list[str]:
     """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
     import yaml
@@ -329,7 +178,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_settings(argv: list[str], config_class, description: str):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     parser = build_parser(config_class, description)
     known, unknown = parser.parse_known_args(argv)
@@ -344,6 +193,239 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return config_class(**flags)
 
 
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def free_on_resume(config) -> set[str]:
+    """Names of the settings that may change on --resume."""
+    return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
+
+
+# ---------------------------------------------------------------------- settings (src/programs/grpo_train/settings.py)
+
+
+@dataclass
+class Config(BaseConfig):
+    """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
+
+    # model and data
+    profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable; the first defines eval/accuracy")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    preset: list[str] = setting(
+        [],
+        "rewards of the library with advised weights, repeatable",
+        ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
+    )
+    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
+    output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling and new adapters")
+    # rollout
+    steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
+    num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
+    num_generations: int = setting(8, "completions per prompt: the group")
+    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M parameters, else 8)")
+    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M parameters, else 8)")
+    steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
+    generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
+    num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)
+    max_completion_length: int = setting(256, "longest completion, in tokens", positive=True)
+    temperature: float = setting(1.0, "sampling temperature", positive=True)
+    top_p: float = setting(
+        1.0, "nucleus sampling; below 1 the loss is about another distribution than the sampler's", positive=True
+    )
+    top_k: int = setting(0, "top-k sampling (0: off); as top_p")
+    shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
+    use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
+    vllm_gpu_memory_utilization: float = setting(
+        0.3, "share of GPU memory for vLLM in colocate mode", positive=True, free=True
+    )
+    vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
+    vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
+    # algorithm
+    loss_type: str = setting(
+        "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+    )
+    importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
+    epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this", positive=True)
+    epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
+    delta: float = setting(0.0, "bound on the ratio of negative advantages, above 1 + epsilon_high (0: off)")
+    beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
+    scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
+    multi_objective_aggregation: str = setting(
+        "sum_then_normalize", "order for several rewards", ["sum_then_normalize", "normalize_then_sum"]
+    )
+    mask_truncated_completions: bool = setting(False, "completions without end token do not train")
+    top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # optimization
+    learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
+    lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
+    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
+    optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping")
+    # precision and memory
+    precision: str = setting(
+        "auto", "of computation; auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"]
+    )
+    dtype: str = setting(
+        "",
+        "of the weights (default: float32, and the computation's under LoRA)",
+        ["auto", "float32", "bfloat16", "float16"],
+    )
+    use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
+    gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    lora_dropout: float = setting(0.0, "dropout on the adapters' input")
+    merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    per_device_eval_batch_size: int = setting(0, "held-out prompts per batch (0: the training batch's size)", free=True)
+    save_steps: int = setting(
+        50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
+    )
+    save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+
+PROFILES = {
+    # one GPU of 16 to 24 GB: up to about 3B parameters, 7B with --load_in_4bit
+    "memory": {
+        "lora_rank": 16,
+        "precision": "bf16",
+        "gradient_checkpointing": "true",
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 16,
+        "per_device_eval_batch_size": 8,
+    },
+    # GPUs of 80 GB with vLLM in the same process
+    "fast": {
+        "use_vllm": "colocate",
+        "vllm_enable_sleep_mode": True,
+        "vllm_gpu_memory_utilization": 0.5,
+        "precision": "bf16",
+        "per_device_train_batch_size": 16,
+        "gradient_accumulation_steps": 4,
+        "max_completion_length": 1024,
+        "per_device_eval_batch_size": 64,
+    },
+    # what the smoke tests use
+    "cpu": {
+        "use_cpu": True,
+        "precision": "fp32",
+        "gradient_checkpointing": "false",
+        "per_device_train_batch_size": 64,
+        "gradient_accumulation_steps": 1,
+        "max_completion_length": 48,
+    },
+}
+
+# settings that are fields of TRL's config under the same name and with the same meaning
+SAME = (
+    "seed",
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_iterations",
+    "max_completion_length",
+    "temperature",
+    "top_p",
+    "top_k",
+    "save_total_limit",
+    "vllm_gpu_memory_utilization",
+    "vllm_enable_sleep_mode",
+    "loss_type",
+    "importance_sampling_level",
+    "epsilon",
+    "beta",
+    "scale_rewards",
+    "multi_objective_aggregation",
+    "mask_truncated_completions",
+    "top_entropy_quantile",
+    "entropy_coef",
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "optim",
+    "weight_decay",
+    "max_grad_norm",
+    "logging_steps",
+    "per_device_eval_batch_size",
+)
+
+# 0 or "" here is None there
+OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
+
+# fields of TRL's config that this file must set itself, and what to use for them
+OWNED = {
+    **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
+    **dict.fromkeys(("bf16", "fp16"), "--precision"),
+    **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
+    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "--gradient_checkpointing"),
+    "output_dir": "--output_dir",
+    "resume_from_checkpoint": "--resume",
+    "reward_weights": "--reward FILE.py:f*0.5",
+    "vllm_mode": "--use_vllm",
+    "save_strategy": "--save_steps",
+    "auto_find_batch_size": "--profile memory",
+    "remove_unused_columns": "to leave it out",
+    "num_generations_eval": "to leave it out",
+    "data_seed": "--seed",
+    "load_best_model_at_end": "to leave it out",
+    "disable_tqdm": "to leave it out",
+}
+
+# what older versions and other guides call it
+RENAMED = {
+    "warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)",
+    "max_prompt_length": "--max_prompt_length",
+    "evaluation_strategy": "--eval_every",
+    "logging_dir": "--report_to tensorboard",
+    "no_cuda": "--use_cpu",
+    "vllm_device": "--use_vllm colocate",
+    "vllm_dtype": "--dtype",
+    "use_liger_loss": "nothing: it is always on",
+    "torch_dtype": "--dtype",
+    "kl_coef": "--beta",
+    "clip_eps_high": "--epsilon_high",
+    "tokenizer": "--model",
+    "group_size": "--num_generations",
+    "save_safetensors": "nothing: it is always so",
+    "overwrite_output_dir": "another --output_dir",
+    "max_new_tokens": "--max_completion_length",
+}
+
+
 def config_of(profile: str):
     """The Config class with a profile's values as its defaults, so that YAML, flags and --help all see them."""
     types = {f.name: f for f in dataclasses.fields(Config)}
@@ -351,7 +433,7 @@ def config_of(profile: str):
     for name, value in {"profile": profile, **PROFILES[profile]}.items():
         meta = types[name].metadata
         changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
-    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
+    return dataclasses.make_dataclass(Config, changed, bases=(Config,))
 
 
 def parse_arguments(argv: list[str]) -> Config:
@@ -425,10 +507,7 @@ def typed(text: str, hint, what: str):
 
 def check_settings(config: Config) -> None:
     """Raise UserError for settings that cannot be right, whatever the model."""
-    for name, value in vars(config).items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
-            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    check_numbers(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(config.steps or config.num_train_epochs or config.stages, "got --steps 0; expected 1 or more")
@@ -472,24 +551,6 @@ def check_machine(config: Config) -> None:
         raise UserError(f"{what}; try --optim adamw_torch_fused")
 
 
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
 def fill_in(config: Config, parameters: int) -> Config:
     """Fill in the settings that follow from the model's size and from one another."""
     tiny = parameters < 50e6
@@ -503,127 +564,12 @@ def fill_in(config: Config, parameters: int) -> Config:
     )
 
 
-# ------------------------------------------------------------------------------------------------ batch arithmetic
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
 
 
-@dataclass
-class BatchPlan:
-    """How steps, rollouts and prompts divide; all counts are over all processes."""
-
-    completions_per_rollout: int
-    prompts_per_rollout: int
-    completions_per_step: int
-    steps_per_rollout: int  # optimizer steps, rounded up to whole rollouts
-    rollouts: int
-    steps: int
-
-
-def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
-    """Batch arithmetic of a resolved config; raises UserError where something does not divide."""
-    batch, group = config.per_device_train_batch_size, config.num_generations
-    forward = batch * world_size  # completions in one forward pass of all processes
-    passes = config.steps_per_generation or config.gradient_accumulation_steps
-    if config.generation_batch_size:
-        passes = config.generation_batch_size // forward
-        need(
-            config.generation_batch_size % forward == 0,
-            f"got generation_batch_size {config.generation_batch_size}, per_device_train_batch_size {batch}, processes "
-            f"{world_size}; expected a multiple of {forward}; try --generation_batch_size {(passes + 1) * forward}",
-        )
-    rollout = forward * passes
-    unit = group // math.gcd(group, world_size * passes)
-    fitting = math.ceil(batch / unit) * unit
-    need(
-        rollout % group == 0,
-        f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes} = {rollout} "
-        f"completions a rollout, which are no whole groups of num_generations {group}; expected a multiple of {group}; "
-        f"try --per_device_train_batch_size {fitting}, or --num_generations {math.gcd(group, rollout)}"
-        + (" (which is too small)" if math.gcd(group, rollout) < 2 else ""),
-    )
-    accumulation, micro = config.gradient_accumulation_steps, passes * config.num_iterations
-    need(
-        micro % accumulation == 0 or accumulation % micro == 0,
-        f"got steps_per_generation {passes} x num_iterations {config.num_iterations} and gradient_accumulation_steps "
-        f"{accumulation}; expected one to be a multiple of the other, so that steps and rollouts end together",
-    )
-    steps = config.steps
-    if config.num_train_epochs:
-        updates = prompts * group * config.num_iterations / (forward * accumulation)
-        steps = max(1, math.floor(updates * config.num_train_epochs))
-    return BatchPlan(
-        completions_per_rollout=rollout,
-        prompts_per_rollout=rollout // group,
-        completions_per_step=forward * accumulation,
-        steps_per_rollout=max(1, micro // accumulation),
-        rollouts=math.ceil(steps * accumulation / micro),
-        steps=steps,
-    )
-
-
-def prompt_order(config: Config, count: int, length: int) -> list[int]:
-    """Row numbers of the first `length` prompts: endless passes over the rows, each in an order of its own.
-
-    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
-    fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
-    """
-    import numpy as np
-
-    order = []
-    for epoch in range(math.ceil(length / count)):
-        passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
-        order += range(count) if passed is None else passed.tolist()
-    return order[:length]
-
-
-def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
-    if precision != "auto":
-        return precision
-    import torch
-
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def trl_settings(config: Config, steps: int) -> dict:
-    """Arguments of TRL's GRPOConfig for a resolved config."""
-    import torch
-
-    gpu = torch.cuda.is_available() and not config.use_cpu
-    precision = precision_on(config.precision, torch.device("cuda" if gpu else "cpu"))
-    compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
-    checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
-    settings = {name: getattr(config, name) for name in SAME}
-    settings |= {name: getattr(config, name) or None for name in OPTIONAL}
-    settings |= {
-        **{"output_dir": str(Path(config.output_dir) / "checkpoints"), "max_steps": steps},
-        **{"bf16": precision == "bf16", "fp16": precision == "fp16", "use_cpu": not gpu, "dataloader_pin_memory": gpu},
-        **{"activation_checkpointing": checkpointing},  # TRL still lists the older name, gradient_checkpointing
-        **{"use_vllm": bool(config.use_vllm), "vllm_mode": config.use_vllm or "colocate"},
-        **{"save_strategy": "steps" if config.save_steps else "no", "save_steps": config.save_steps or 500},
-        **{"report_to": config.report_to or "none", "run_name": Path(config.output_dir).name, "disable_tqdm": True},
-        **{"shuffle_dataset": False, "remove_unused_columns": False},  # prompt_order shuffles; rewards need their rows
-    }
-    if config.use_vllm == "colocate":
-        settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
-    settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
-    extra = trainer_fields(config.trainer_args)
-    settings["chat_template_kwargs"] = trl_template_settings(config)
-    settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
-    return settings | extra
-
-
-def trl_config(config: Config, steps: int):
-    """TRL's GRPOConfig; what it refuses is told as a UserError."""
-    from trl import GRPOConfig
-
-    try:
-        return GRPOConfig(**trl_settings(config, steps))
-    except (ValueError, TypeError, ImportError) as error:
-        raise UserError(f"TRL refuses these settings: {error}") from error
-
-
-# ------------------------------------------------------------------------------------------------ processes
+# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
 
 
 def world() -> tuple[int, int]:
@@ -686,7 +632,7 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
-# ------------------------------------------------------------------------------------------------ data
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -764,6 +710,9 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
+# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+
+
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
@@ -817,96 +766,86 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
-def trl_template_settings(config: Config) -> dict:
-    """Settings of the chat template, from --chat_template_kwargs or TRL's field of that name in --trainer_args."""
-    ours, theirs = template_settings(config), trainer_fields(config.trainer_args).get("chat_template_kwargs") or {}
-    need(not (ours and theirs), "got chat_template_kwargs in --trainer_args too; expected it once; try it as a flag")
-    return ours or theirs
+# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
 
 
-def load_task(config: Config, tokenizer, source: str) -> list[dict]:
-    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
-    rows, column = read_rows(source), config.prompt_column
-    need(rows, f"got data {source!r} without rows; expected at least one")
-    reserved = {
-        "prompt",
-        "prompts",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-        column,
-    }
-    template, kept = trl_template_settings(config), []
-    for number, row in enumerate(rows, start=1):
-        where = f"{source}, row {number}"
-        near = suggest(column, list(row)).replace("try", "try --prompt_column") or "; try --prompt_column NAME"
-        need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
-        given = row[column]
-        check_prompt(given, where)
-        prompt = as_turns(given, config.chat)
-        kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
-        first = as_turns(kept[0]["prompt"], config.chat) if kept else prompt
-        alike = isinstance(first, str) == isinstance(prompt, str)
-        need(alike, f"{where}: got prompts of two kinds, {kinds}; expected one kind, as TRL templates all alike")
-        need(
-            isinstance(prompt, str) or tokenizer.chat_template,
-            f"{where}: got chat messages, but the tokenizer of {config.model!r} has no chat template; expected one; "
-            "try the model's -Instruct or -it variant, or prompts that are plain strings",
-        )
-        try:
-            if isinstance(prompt, str):
-                ids = tokenizer(text=prompt)["input_ids"]
-            else:
-                ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-                ids = ids["input_ids"]
-        except Exception as error:  # a template raises what it likes, such as "system role not supported"
-            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
-        need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
-        if len(ids) <= config.max_prompt_length:
-            columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": given, "prompt_ids": list(ids), "columns": columns})
-    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
-    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
-    if len(kept) < len(rows):
-        say(f"{source}: left out {too_long}")
-    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
-    return kept
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
 
 
-def load_tasks(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out rows."""
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return load_task(config, tokenizer, config.data), load_task(config, tokenizer, held_out) if held_out else []
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
 
 
-def left_tokenizer(config: Config):
-    """The model's tokenizer, padding on the left; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, padding_side="left", truncation_side="left")
-    except (OSError, ValueError) as error:
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
-    need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
-    give_template(tokenizer, config.chat_template)
-    return tokenizer
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
 
 
-# ------------------------------------------------------------------------------------------------ rewards
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
 
 
-@dataclass
-class Stage:
-    """Some steps of the run with their own rewards and learning rate (0: the run's)."""
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
 
-    weights: dict[str, float]  # by name of the function
-    steps: int
-    learning_rate: float = 0.0
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -958,78 +897,7 @@ def reward_arguments(rows: list[dict], completions: list[str], completion_ids: l
     }
 
 
-FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
-    return bool(one)
-
-
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
-
-
-class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
-
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
-def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
 
 
 @dataclass
@@ -1169,10 +1037,607 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
+
+
+# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+
+def nf4_config(compute):
+    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    need(
+        importlib.util.find_spec("bitsandbytes"),
+        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
+    )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+
+FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
+QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    embeddings: int  # weights of the embedding and the output layer
+    heads: int
+    queries: int  # heads x head size
+    keys: int  # kv heads x head size
+    inner: int  # width of the MLP, or of one expert
+    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
+    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
+    norms: int  # per layer
+    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
+    qk_norm: bool
+    softcap: bool  # of attention scores
+    logit_softcap: bool
+    experts: int  # that a token visits; 0 for a dense MLP
+    shared_inner: int  # of the expert that every token visits
+
+
+@dataclass(frozen=True)
+class PassShape:
+    """A micro-batch, and how it runs through a network."""
+
+    rows: int
+    length: int  # tokens of a row, pads included
+    compute: int = 4  # bytes per number in matrix products
+    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
+    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
+    checkpointing: bool = False
+    lora_rank: int = 0  # 0: all weights are trained
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, pads included."""
+        return self.rows * self.length
+
+    @property
+    def casts(self) -> bool:
+        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
+        return self.compute < (4 if self.lora_rank else self.stream)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
+        return self.rows > 1 and self.attention != "flash"
+
+
+def first_set(config: dict, names, default=0):
+    """The value of the first of several keys that a config has, and that is neither None nor 0."""
+    return next((config[name] for name in names if config.get(name)), default)
+
+
+def decoder_shape(config: dict) -> DecoderShape:
+    """Read the config.json of a decoder, its text part where there are several."""
+    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
+    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
+    head = config.get("head_dim") or hidden // heads
+    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
+    rms = bool(config.get("rms_norm_eps"))
+    gated = rms or activation in ("silu", "swish")
+    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    return DecoderShape(
+        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
+        hidden=hidden,
+        vocab=config["vocab_size"],
+        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
+        heads=heads,
+        queries=heads * head,
+        keys=(config.get("num_key_value_heads") or heads) * head,
+        inner=first_set(config, widths, 4 * hidden),
+        gated=gated,
+        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
+        norms=4 if kind in FOUR_NORMS else 2,
+        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
+        qk_norm=kind in QK_NORM,
+        softcap=bool(config.get("attn_logit_softcapping")),
+        logit_softcap=bool(config.get("final_logit_softcapping")),
+        experts=experts,
+        shared_inner=config.get("shared_expert_intermediate_size") or 0,
+    )
+
+
+def attention_kind(implementation: str | None) -> str:
+    """What PassShape calls an attention of transformers."""
+    name = implementation or "sdpa"
+    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
+
+
+def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
+    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
+    if model.norm == "layer":
+        return 4 if run.casts else run.stream
+    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
+
+
+def attention_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the attention of one layer keeps, from its queries to its output."""
+    width, queries, keys = run.compute, model.queries, model.keys
+    repeated = run.padded or run.attention == "eager"
+    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
+    if run.lora_rank and run.casts:
+        per_token += queries * width
+    if model.qk_norm:
+        per_token += (queries + keys) * norm_bytes(model, run, width)
+    pairs = run.rows * run.length**2
+    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
+        scores = 4 + width * (width < 4) + width * model.softcap
+        return run.tokens * per_token + pairs * model.heads * scores
+    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
+
+
+def mlp_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
+    copies = model.inner_copies
+    if not model.experts:
+        return run.tokens * copies * model.inner * run.compute
+    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
+    return run.tokens * (routed + copies * model.shared_inner * run.compute)
+
+
+def layer_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
+    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
+    if run.casts and model.gated:
+        inputs = 4 if model.experts else 5
+    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
+    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
+    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
+
+
+def layer_transient(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
+    inner = model.inner * (model.experts or 1)
+    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
+    if run.lora_rank and run.casts:
+        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
+    if run.attention != "eager":
+        return mlp
+    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
+    return max(mlp, scores - mlp_activations(model, run))
+
+
+def adapter_weights(model: DecoderShape, rank: int) -> int:
+    """Weights of LoRA adapters of a rank on all linear layers."""
+    hidden, inner = model.hidden, model.inner * (not model.experts)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
+    return model.layers * rank * sides
+
+
+def layer_weights(model: DecoderShape) -> int:
+    """Weights of the linear layers of one decoder layer, routed experts apart."""
+    inner = model.shared_inner if model.experts else model.inner
+    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
+
+
+def weight_copies(model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the copies that autocast makes of one layer's float32 weights."""
+    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
+
+
+def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
+    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
+    buffers += model.logit_softcap
+    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
+
+
+def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
+
+    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
+    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
+    """
+    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
+    if run.checkpointing:
+        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
+    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
+
+
+def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
+    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
+
+    Args:
+        head: bytes that output layer and loss take while they run, see `head_bytes`.
+    """
+    saved = saved_for_backward(model, run)
+    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
+    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
+    copies, layer = weight_copies(model, run), layer_transient(model, run)
+    if not run.checkpointing:
+        return mask + saved + max(states + head, layer)
+    forward = model.layers * copies + layer
+    again = layer_activations(model, run) + copies + layer
+    return mask + saved + max(forward, states + head, again)
+
+
+def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
+    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
+    embeddings = min(model.embeddings, parameters)
+    return (parameters - embeddings) * width + embeddings * embedding_width
+
+
+def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
+    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
+    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+
+
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+
+
+# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+# -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        follow_umask(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: BaseConfig) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))
+
+
+# -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
+
+
+def report(config: BaseConfig, summary: dict) -> None:
+    """Write summary.json and print what a person wants to know at the end."""
+    if world()[0] != 0:
+        return
+    folder = Path(config.output_dir)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    if "eval_after" in summary:
+        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+        for before, after in pairs:
+            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+# ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)
+
+
+def trl_template_settings(config: Config) -> dict:
+    """Settings of the chat template, from --chat_template_kwargs or TRL's field of that name in --trainer_args."""
+    ours, theirs = template_settings(config), trainer_fields(config.trainer_args).get("chat_template_kwargs") or {}
+    need(not (ours and theirs), "got chat_template_kwargs in --trainer_args too; expected it once; try it as a flag")
+    return ours or theirs
+
+
+def load_task(config: Config, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows, column = read_rows(source), config.prompt_column
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    reserved = {
+        "prompt",
+        "prompts",
+        "completions",
+        "completion_ids",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+        column,
+    }
+    template, kept = trl_template_settings(config), []
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        near = suggest(column, list(row)).replace("try", "try --prompt_column") or "; try --prompt_column NAME"
+        need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
+        given = row[column]
+        check_prompt(given, where)
+        prompt = as_turns(given, config.chat)
+        kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
+        first = as_turns(kept[0]["prompt"], config.chat) if kept else prompt
+        alike = isinstance(first, str) == isinstance(prompt, str)
+        need(alike, f"{where}: got prompts of two kinds, {kinds}; expected one kind, as TRL templates all alike")
+        need(
+            isinstance(prompt, str) or tokenizer.chat_template,
+            f"{where}: got chat messages, but the tokenizer of {config.model!r} has no chat template; expected one; "
+            "try the model's -Instruct or -it variant, or prompts that are plain strings",
+        )
+        try:
+            if isinstance(prompt, str):
+                ids = tokenizer(text=prompt)["input_ids"]
+            else:
+                ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+                ids = ids["input_ids"]
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_length:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": given, "prompt_ids": list(ids), "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    return kept
+
+
+def load_tasks(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
+    """Training and held-out rows."""
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return load_task(config, tokenizer, config.data), load_task(config, tokenizer, held_out) if held_out else []
+
+
+def left_tokenizer(config: Config):
+    """The model's tokenizer, padding on the left; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, padding_side="left", truncation_side="left")
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
+
+
+# ------------------------------------------------------------------ arithmetic (src/programs/grpo_train/arithmetic.py)
+
+
+@dataclass
+class BatchPlan:
+    """How steps, rollouts and prompts divide; all counts are over all processes."""
+
+    completions_per_rollout: int
+    prompts_per_rollout: int
+    completions_per_step: int
+    steps_per_rollout: int  # optimizer steps, rounded up to whole rollouts
+    rollouts: int
+    steps: int
+
+
+def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
+    """Batch arithmetic of a resolved config; raises UserError where something does not divide."""
+    batch, group = config.per_device_train_batch_size, config.num_generations
+    forward = batch * world_size  # completions in one forward pass of all processes
+    passes = config.steps_per_generation or config.gradient_accumulation_steps
+    if config.generation_batch_size:
+        passes = config.generation_batch_size // forward
+        need(
+            config.generation_batch_size % forward == 0,
+            f"got generation_batch_size {config.generation_batch_size}, per_device_train_batch_size {batch}, processes "
+            f"{world_size}; expected a multiple of {forward}; try --generation_batch_size {(passes + 1) * forward}",
+        )
+    rollout = forward * passes
+    unit = group // math.gcd(group, world_size * passes)
+    fitting = math.ceil(batch / unit) * unit
+    need(
+        rollout % group == 0,
+        f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes} = {rollout} "
+        f"completions a rollout, which are no whole groups of num_generations {group}; expected a multiple of {group}; "
+        f"try --per_device_train_batch_size {fitting}, or --num_generations {math.gcd(group, rollout)}"
+        + (" (which is too small)" if math.gcd(group, rollout) < 2 else ""),
+    )
+    accumulation, micro = config.gradient_accumulation_steps, passes * config.num_iterations
+    need(
+        micro % accumulation == 0 or accumulation % micro == 0,
+        f"got steps_per_generation {passes} x num_iterations {config.num_iterations} and gradient_accumulation_steps "
+        f"{accumulation}; expected one to be a multiple of the other, so that steps and rollouts end together",
+    )
+    steps = config.steps
+    if config.num_train_epochs:
+        updates = prompts * group * config.num_iterations / (forward * accumulation)
+        steps = max(1, math.floor(updates * config.num_train_epochs))
+    return BatchPlan(
+        completions_per_rollout=rollout,
+        prompts_per_rollout=rollout // group,
+        completions_per_step=forward * accumulation,
+        steps_per_rollout=max(1, micro // accumulation),
+        rollouts=math.ceil(steps * accumulation / micro),
+        steps=steps,
+    )
+
+
+def prompt_order(config: Config, count: int, length: int) -> list[int]:
+    """Row numbers of the first `length` prompts: endless passes over the rows, each in an order of its own.
+
+    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
+    fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
+    """
+    import numpy as np
+
+    order = []
+    for epoch in range(math.ceil(length / count)):
+        passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
+        order += range(count) if passed is None else passed.tolist()
+    return order[:length]
+
+
+def trl_settings(config: Config, steps: int) -> dict:
+    """Arguments of TRL's GRPOConfig for a resolved config."""
+    import torch
+
+    gpu = torch.cuda.is_available() and not config.use_cpu
+    precision = precision_on(config.precision, torch.device("cuda" if gpu else "cpu"))
+    compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
+    checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
+    settings = {name: getattr(config, name) for name in SAME}
+    settings |= {name: getattr(config, name) or None for name in OPTIONAL}
+    settings |= {
+        "output_dir": str(Path(config.output_dir) / "checkpoints"),
+        "max_steps": steps,
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "use_cpu": not gpu,
+        "dataloader_pin_memory": gpu,
+        "activation_checkpointing": checkpointing,  # TRL still lists the older name, gradient_checkpointing
+        "use_vllm": bool(config.use_vllm),
+        "vllm_mode": config.use_vllm or "colocate",
+        "save_strategy": "steps" if config.save_steps else "no",
+        "save_steps": config.save_steps or 500,
+        "report_to": config.report_to or "none",
+        "run_name": Path(config.output_dir).name,
+        "disable_tqdm": True,
+        "shuffle_dataset": False,
+        "remove_unused_columns": False,  # prompt_order shuffles; rewards need their rows
+    }
+    if config.use_vllm == "colocate":
+        settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
+    settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
+    extra = trainer_fields(config.trainer_args)
+    settings["chat_template_kwargs"] = trl_template_settings(config)
+    settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
+    return settings | extra
+
+
+def trl_config(config: Config, steps: int):
+    """TRL's GRPOConfig; what it refuses is told as a UserError."""
+    from trl import GRPOConfig
+
+    try:
+        return GRPOConfig(**trl_settings(config, steps))
+    except (ValueError, TypeError, ImportError) as error:
+        raise UserError(f"TRL refuses these settings: {error}") from error
+
+
+# ------------------------------------------------------------------------ rewards (src/programs/grpo_train/rewards.py)
+
+
+@dataclass
+class Stage:
+    """Some steps of the run with their own rewards and learning rate (0: the run's)."""
+
+    weights: dict[str, float]  # by name of the function
+    steps: int
+    learning_rate: float = 0.0
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:
@@ -1196,17 +1661,6 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 def plain_function(function):
     """The user's function inside a PerSample; any other as it is."""
     return function.function if isinstance(function, PerSample) else function
-
-
-def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
-
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
-    """
-    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
-    while length and ids[length - 1] in ends:
-        length -= 1
-    return tokenizer.decode(ids[:length], skip_special_tokens=False)
 
 
 class Scorer:
@@ -1366,6 +1820,27 @@ def weighted_sum(parts: dict[str, float | None], weights: dict[str, float]) -> f
     return sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
 
 
+def is_parsed(tokenizer) -> bool:
+    """Whether TRL turns completions into messages by the tokenizer's own template or schema of responses."""
+    return any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+
+
+def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
+    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat."""
+    if is_parsed(tokenizer) and not all(isinstance(row["prompt"], str) for row in rows):
+        from trl.chat_template_utils import parse_response
+
+        return [[parse_response(tokenizer, row)] for row in ids]
+    texts = [visible_text(tokenizer, row, eos_ids) for row in ids]
+    return [
+        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+        for row, text in zip(rows, texts, strict=True)
+    ]
+
+
+# -------------------------------------------------------------------------- stages (src/programs/grpo_train/stages.py)
+
+
 def resolve_rewards(name: str, config: Config) -> list[tuple]:
     """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
     word, star, weight = name.partition("*")
@@ -1455,7 +1930,7 @@ def stage_at(stages: list[Stage], step: int) -> int:
     return len(stages) - 1
 
 
-# ------------------------------------------------------------------------------------------------ evaluation
+# ------------------------------------------------------------------ evaluation (src/programs/grpo_train/evaluation.py)
 
 
 def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
@@ -1495,24 +1970,6 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
     return found
 
 
-def is_parsed(tokenizer) -> bool:
-    """Whether TRL turns completions into messages by the tokenizer's own template or schema of responses."""
-    return any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
-
-
-def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
-    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat."""
-    if is_parsed(tokenizer) and not all(isinstance(row["prompt"], str) for row in rows):
-        from trl.chat_template_utils import parse_response
-
-        return [[parse_response(tokenizer, row)] for row in ids]
-    texts = [visible_text(tokenizer, row, eos_ids) for row in ids]
-    return [
-        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-        for row, text in zip(rows, texts, strict=True)
-    ]
-
-
 def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict]) -> tuple[dict, list[dict]]:
     """Greedy held-out evaluation by the rewards of `goal`, the last stage.
 
@@ -1547,7 +2004,7 @@ def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[di
     return metrics | {"eval/length_mean": statistics.fmean(s["length"] for s in samples)}, samples
 
 
-# ------------------------------------------------------------------------------------------------ logs
+# ------------------------------------------------------------------------------ logs (src/programs/grpo_train/logs.py)
 
 # TRL's names of what metrics.jsonl calls otherwise
 METRICS = {
@@ -1575,20 +2032,6 @@ def our_metrics(logs: dict) -> dict:
         if match and value is not None and not math.isnan(value):
             found[f"reward/{match[1]}"] = value
     return found
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def draw_curves(source: Path, target: Path) -> None:
@@ -1674,7 +2117,111 @@ class Journal:
             self.bar.close()
 
 
-# ------------------------------------------------------------------------------------------------ trainer
+# ---------------------------------------------------------------- checkpoints (src/programs/grpo_train/checkpoints.py)
+
+
+def saved_steps(config: Config) -> dict[int, Path]:
+    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
+    found = {}
+    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
+        try:
+            state = json.loads((folder / "trainer_state.json").read_text())
+            state["stateful_callbacks"]["RunCallback"]
+        except (OSError, ValueError, KeyError):
+            continue
+        found[state["global_step"]] = folder
+    return dict(sorted(found.items()))
+
+
+def resume_point(config: Config) -> Path | None:
+    """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
+    folder, saved = Path(config.output_dir), saved_steps(config)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+        return None
+    if (folder / "config.json").exists():
+        before, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in before and before[k] != settings[k]]
+        text = ", ".join(f"{k} {before[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not saved:
+        say(f"warning: got --resume, but {folder} holds no complete checkpoint; starting at step 0")
+    return saved[max(saved)] if saved else None
+
+
+def save_plain_tokenizer(config: Config, folder: Path) -> None:
+    """Save the start's tokenizer: TRL's copy has its padding on the left, and that of its last batch."""
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(config.model).save_pretrained(folder)
+
+
+def tidy_checkpoint(config: Config, folder: Path) -> None:
+    """Put the start's tokenizer into a checkpoint of TRL's, and let others read its files as the umask has it."""
+    save_plain_tokenizer(config, folder)
+    follow_umask(folder)
+
+
+def export_final(config: Config, trainer) -> None:
+    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
+    raw = Path(config.output_dir) / ".final.raw"
+    trainer.save_model(str(raw))  # every process: sharded weights are gathered
+    trainer.accelerator.wait_for_everyone()
+    if world()[0] != 0:
+        return
+    need(
+        list(raw.glob("*.safetensors")),
+        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
+        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
+    )
+
+    def write(folder: Path) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        dtype = getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or trainer.model.dtype
+        save_plain_tokenizer(config, folder)
+        if config.lora_rank:
+            adapter = folder / "adapter" if config.merge_lora else folder
+            adapter.mkdir(exist_ok=True)
+            for file in raw.glob("adapter_*"):
+                shutil.copy(file, adapter)
+        if config.merge_lora:
+            from peft import PeftModel
+
+            base = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
+            PeftModel.from_pretrained(base, str(raw)).merge_and_unload().save_pretrained(folder)
+        elif not config.lora_rank:
+            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+
+    write_folder(Path(config.output_dir) / "final", write)
+    shutil.rmtree(raw)
+
+
+def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
+    """Load final/ as a user would, and complete a few prompts greedily."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    final = Path(config.output_dir) / "final"
+    model = AutoModelForCausalLM.from_pretrained(final)  # an adapter loads onto the base model that it names
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
+        model = model.to("cuda")
+    found = []
+    for row in rows:
+        ids = torch.tensor([row["prompt_ids"]], device=model.device)
+        limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
+        made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
+        found.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
+    return found
+
+
+# ------------------------------------------------------------------------ trainer (src/programs/grpo_train/trainer.py)
 
 
 class GrpoRun:
@@ -1816,29 +2363,6 @@ def make_callback(run: GrpoRun):
     return type("RunCallback", (TrainerCallback, ExportableState), static)()
 
 
-def nf4_config(compute):
-    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )
-
-
-def keep_differentiable(model) -> None:
-    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
-
-
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
@@ -1912,155 +2436,7 @@ def check_padding(trainer) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------ checkpoints
-
-
-def saved_steps(config: Config) -> dict[int, Path]:
-    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
-    found = {}
-    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
-        try:
-            state = json.loads((folder / "trainer_state.json").read_text())
-            state["stateful_callbacks"]["RunCallback"]
-        except (OSError, ValueError, KeyError):
-            continue
-        found[state["global_step"]] = folder
-    return dict(sorted(found.items()))
-
-
-def resume_point(config: Config) -> Path | None:
-    """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    folder, saved = Path(config.output_dir), saved_steps(config)
-    if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
-        return None
-    if (folder / "config.json").exists():
-        before, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in FREE_ON_RESUME and k in before and before[k] != settings[k]]
-        text = ", ".join(f"{k} {before[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
-    if not saved:
-        say(f"warning: got --resume, but {folder} holds no complete checkpoint; starting at step 0")
-    return saved[max(saved)] if saved else None
-
-
-def make_folder(config: Config) -> None:
-    """Create the output folder, once everybody has looked for another run's files in it."""
-    gather_rows([None])
-    try:
-        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
-
-
-def write_settings(config: Config) -> None:
-    """Write config.json, once all else is known to be in order."""
-    if world()[0] == 0:
-        temporary = Path(config.output_dir) / "config.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
-        os.replace(temporary, temporary.with_name("config.json"))
-
-
-def follow_umask(folder: Path) -> None:
-    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
-    allowed = folder.stat().st_mode & 0o666
-    for file in filter(Path.is_file, folder.rglob("*")):
-        file.chmod(file.stat().st_mode & 0o111 | allowed)
-
-
-def write_folder(target: Path, write) -> None:
-    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        write(temporary)
-        follow_umask(temporary)
-        for file in filter(Path.is_file, temporary.rglob("*")):
-            with file.open("rb") as f:
-                os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(temporary, target)
-    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
-        shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
-
-
-def save_plain_tokenizer(config: Config, folder: Path) -> None:
-    """Save the start's tokenizer: TRL's copy has its padding on the left, and that of its last batch."""
-    from transformers import AutoTokenizer
-
-    AutoTokenizer.from_pretrained(config.model).save_pretrained(folder)
-
-
-def tidy_checkpoint(config: Config, folder: Path) -> None:
-    """Put the start's tokenizer into a checkpoint of TRL's, and let others read its files as the umask has it."""
-    save_plain_tokenizer(config, folder)
-    follow_umask(folder)
-
-
-def export_final(config: Config, trainer) -> None:
-    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
-    raw = Path(config.output_dir) / ".final.raw"
-    trainer.save_model(str(raw))  # every process: sharded weights are gathered
-    trainer.accelerator.wait_for_everyone()
-    if world()[0] != 0:
-        return
-    need(
-        list(raw.glob("*.safetensors")),
-        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
-        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
-    )
-
-    def write(folder: Path) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        dtype = getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or trainer.model.dtype
-        save_plain_tokenizer(config, folder)
-        if config.lora_rank:
-            adapter = folder / "adapter" if config.merge_lora else folder
-            adapter.mkdir(exist_ok=True)
-            for file in raw.glob("adapter_*"):
-                shutil.copy(file, adapter)
-        if config.merge_lora:
-            from peft import PeftModel
-
-            base = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
-            PeftModel.from_pretrained(base, str(raw)).merge_and_unload().save_pretrained(folder)
-        elif not config.lora_rank:
-            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
-
-    write_folder(Path(config.output_dir) / "final", write)
-    shutil.rmtree(raw)
-
-
-def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
-    """Load final/ as a user would, and complete a few prompts greedily."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    final = Path(config.output_dir) / "final"
-    model = AutoModelForCausalLM.from_pretrained(final)  # an adapter loads onto the base model that it names
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
-        model = model.to("cuda")
-    found = []
-    for row in rows:
-        ids = torch.tensor([row["prompt_ids"]], device=model.device)
-        limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
-        made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
-        found.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
-    return found
-
-
-# ------------------------------------------------------------------------------------------------ run
+# ------------------------------------------------------------------------ prepare (src/programs/grpo_train/prepare.py)
 
 
 @contextlib.contextmanager
@@ -2141,6 +2517,115 @@ def prepare_run(config: Config) -> Prepared:
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters)
 
 
+# -------------------------------------------------------------------------- memory (src/programs/grpo_train/memory.py)
+
+TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
+TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+
+
+def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
+    """Bytes that TRL's output layer and loss take for a micro-batch; with Triton (`fused`) one piece is all."""
+    tokens = min(run.tokens, TILE[0])
+    logits = 0 if fused else tokens * min(shape.vocab, TILE[1])
+    return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
+
+
+def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
+    """The micro-batch of an update, were all its rows of this length."""
+    stream = 4 if args["model_init_kwargs"]["dtype"] == "float32" else 2
+    given = args["model_init_kwargs"].get("attn_implementation")
+    return PassShape(
+        rows=config.per_device_train_batch_size,
+        length=length,
+        compute=2 if args["bf16"] or args["fp16"] else stream,
+        stream=stream,
+        attention=attention_kind(given or model.config._attn_implementation),
+        checkpointing=args["activation_checkpointing"],
+        lora_rank=config.lora_rank,
+    )
+
+
+def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dict[str, float]:
+    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
+
+    Left out are the process, CUDA's context, libraries and fragments of memory, and what vLLM takes.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config, parameters = ready.config, ready.parameters
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+    shape = decoder_shape(model.config.get_text_config().to_dict())
+    run = trl_pass(config, model, args, longest + config.max_completion_length)
+    if config.lora_rank:
+        each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
+        kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
+    else:
+        kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
+    reference = parameters * run.stream if config.beta and not config.lora_rank else 0
+    at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
+    prompts = dataclasses.replace(run, rows=at_once, length=longest)
+    head = trl_head(shape, run, not args["use_cpu"])
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        "reference": reference,
+        "activations of a micro-batch": saved_for_backward(shape, run),
+        "logits": head,
+        "KV cache while sampling with transformers": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
+        "peak of the update": kept + gradients + reference + backward_peak(shape, run, head),
+        "peak of sampling": kept + reference + sampling_bytes(shape, prompts, config.max_completion_length),
+    }
+
+
+# ------------------------------------------------------------------------ dry run (src/programs/grpo_train/dry_run.py)
+
+
+def print_plan(config: Config) -> int:
+    """Print resolved settings, batch arithmetic, what TRL is given, and a memory estimate per process, as JSON."""
+    ready = prepare_run(config)
+    resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
+    args = trl_settings(resolved, plan.steps)
+    trl_config(resolved, plan.steps)
+    longest = max(len(row["prompt_ids"]) for row in ready.rows)
+    prompts = [row["prompt"] for row in ready.rows + ready.held_out]
+    passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
+    shown = {
+        "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
+        "batch": {
+            "processes": size,
+            "prompts": len(ready.rows),
+            "held_out_prompts": len(ready.held_out),
+            "longest_prompt_tokens": longest,
+            "prompts_past_the_chat_template": strings_past_template(config, ready.tokenizer, prompts),
+            "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
+            "completions_per_step": plan.completions_per_step,
+            "prompts_per_rollout": plan.prompts_per_rollout,
+            "completions_per_rollout": plan.completions_per_rollout,
+            "rollouts": plan.rollouts,
+            "optimizer_steps": plan.steps,
+            "optimizer_steps_per_rollout": plan.steps_per_rollout,
+            "passes_over_the_data": round(passes, 2),
+            "completion_tokens_at_most": plan.rollouts * plan.completions_per_rollout * resolved.max_completion_length,
+        },
+        "must_divide": [
+            f"num_generations {resolved.num_generations} divides completions_per_rollout {plan.completions_per_rollout}"
+            " = per_device_train_batch_size x processes x steps_per_generation",
+            "per_device_train_batch_size x processes divides generation_batch_size, where that is given",
+            "gradient_accumulation_steps divides steps_per_generation x num_iterations, or is a multiple of it",
+        ],
+        "stages": [dataclasses.asdict(stage) for stage in ready.stages],
+        "trl": args,
+        "parameters": ready.parameters,
+        "memory_estimate": in_gib(trl_memory(ready, args, longest, size)),
+    }
+    print(json.dumps(shown, indent=1))
+    return 0
+
+
+# -------------------------------------------------------------------------------- run (src/programs/grpo_train/run.py)
+
+
 def train(config: Config) -> int:
     """Train as configured and return the exit code."""
     if Path(config.model).is_dir():
@@ -2217,349 +2702,6 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
             what = f"got probabilities that are not finite after step {trainer.state.global_step}"
             raise DivergedError(f"{what} ({error}); expected finite ones; try a lower --learning_rate") from error
         raise
-
-
-# ------------------------------------------------------------------------------------------------ memory
-
-
-FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
-QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
-INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
-
-
-@dataclass(frozen=True)
-class DecoderShape:
-    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
-
-    layers: int
-    hidden: int
-    vocab: int
-    embeddings: int  # weights of the embedding and the output layer
-    heads: int
-    queries: int  # heads x head size
-    keys: int  # kv heads x head size
-    inner: int  # width of the MLP, or of one expert
-    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
-    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
-    norms: int  # per layer
-    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
-    qk_norm: bool
-    softcap: bool  # of attention scores
-    logit_softcap: bool
-    experts: int  # that a token visits; 0 for a dense MLP
-    shared_inner: int  # of the expert that every token visits
-
-
-def first_set(config: dict, names, default=0):
-    """The value of the first of several keys that a config has, and that is neither None nor 0."""
-    return next((config[name] for name in names if config.get(name)), default)
-
-
-def decoder_shape(config: dict) -> DecoderShape:
-    """Read the config.json of a decoder, its text part where there are several."""
-    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
-    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
-    head = config.get("head_dim") or hidden // heads
-    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
-    rms = bool(config.get("rms_norm_eps"))
-    gated = rms or activation in ("silu", "swish")
-    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
-    return DecoderShape(
-        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
-        hidden=hidden,
-        vocab=config["vocab_size"],
-        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
-        heads=heads,
-        queries=heads * head,
-        keys=(config.get("num_key_value_heads") or heads) * head,
-        inner=first_set(config, widths, 4 * hidden),
-        gated=gated,
-        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
-        norms=4 if kind in FOUR_NORMS else 2,
-        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
-        qk_norm=kind in QK_NORM,
-        softcap=bool(config.get("attn_logit_softcapping")),
-        logit_softcap=bool(config.get("final_logit_softcapping")),
-        experts=experts,
-        shared_inner=config.get("shared_expert_intermediate_size") or 0,
-    )
-
-
-@dataclass(frozen=True)
-class PassShape:
-    """A micro-batch, and how it runs through a network."""
-
-    rows: int
-    length: int  # tokens of a row, pads included
-    compute: int = 4  # bytes per number in matrix products
-    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
-    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
-    checkpointing: bool = False
-    lora_rank: int = 0  # 0: all weights are trained
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the micro-batch, pads included."""
-        return self.rows * self.length
-
-    @property
-    def casts(self) -> bool:
-        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
-        return self.compute < (4 if self.lora_rank else self.stream)
-
-    @property
-    def padded(self) -> bool:
-        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
-        return self.rows > 1 and self.attention != "flash"
-
-
-def attention_kind(implementation: str | None) -> str:
-    """What PassShape calls an attention of transformers."""
-    name = implementation or "sdpa"
-    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
-
-
-def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
-    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
-    if model.norm == "layer":
-        return 4 if run.casts else run.stream
-    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
-
-
-def attention_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the attention of one layer keeps, from its queries to its output."""
-    width, queries, keys = run.compute, model.queries, model.keys
-    repeated = run.padded or run.attention == "eager"
-    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
-    if run.lora_rank and run.casts:
-        per_token += queries * width
-    if model.qk_norm:
-        per_token += (queries + keys) * norm_bytes(model, run, width)
-    pairs = run.rows * run.length**2
-    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
-        scores = 4 + width * (width < 4) + width * model.softcap
-        return run.tokens * per_token + pairs * model.heads * scores
-    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
-
-
-def mlp_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
-    copies = model.inner_copies
-    if not model.experts:
-        return run.tokens * copies * model.inner * run.compute
-    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
-    return run.tokens * (routed + copies * model.shared_inner * run.compute)
-
-
-def layer_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
-    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
-    if run.casts and model.gated:
-        inputs = 4 if model.experts else 5
-    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
-    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
-    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
-
-
-def layer_weights(model: DecoderShape) -> int:
-    """Weights of the linear layers of one decoder layer, routed experts apart."""
-    inner = model.shared_inner if model.experts else model.inner
-    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
-
-
-def weight_copies(model: DecoderShape, run: PassShape) -> float:
-    """Bytes of the copies that autocast makes of one layer's float32 weights."""
-    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
-
-
-def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
-
-    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
-    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
-    """
-    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
-    if run.checkpointing:
-        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
-    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
-
-
-def layer_transient(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
-    inner = model.inner * (model.experts or 1)
-    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
-    if run.lora_rank and run.casts:
-        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
-    if run.attention != "eager":
-        return mlp
-    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
-    return max(mlp, scores - mlp_activations(model, run))
-
-
-def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
-    saved = saved_for_backward(model, run)
-    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
-    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
-    copies, layer = weight_copies(model, run), layer_transient(model, run)
-    if not run.checkpointing:
-        return mask + saved + max(states + head, layer)
-    forward = model.layers * copies + layer
-    again = layer_activations(model, run) + copies + layer
-    return mask + saved + max(forward, states + head, again)
-
-
-def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
-    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
-    buffers += model.logit_softcap
-    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
-
-
-def adapter_weights(model: DecoderShape, rank: int) -> int:
-    """Weights of LoRA adapters of a rank on all linear layers."""
-    hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
-    sides += (3 if model.gated else 2) * (hidden + inner)
-    return model.layers * rank * sides
-
-
-def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
-    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
-    embeddings = min(model.embeddings, parameters)
-    return (parameters - embeddings) * width + embeddings * embedding_width
-
-
-def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
-    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
-
-
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
-
-
-def report(config: Config, summary: dict) -> None:
-    """Write summary.json and print what a person wants to know at the end."""
-    if world()[0] != 0:
-        return
-    folder = Path(config.output_dir)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
-    if "eval_after" in summary:
-        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-        for before, after in pairs:
-            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
-    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
-    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
-
-
-TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
-TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
-
-
-def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
-    """Bytes that TRL's output layer and loss take for a micro-batch; with Triton (`fused`) one piece is all."""
-    tokens = min(run.tokens, TILE[0])
-    logits = 0 if fused else tokens * min(shape.vocab, TILE[1])
-    return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
-
-
-def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
-    """The micro-batch of an update, were all its rows of this length."""
-    stream = 4 if args["model_init_kwargs"]["dtype"] == "float32" else 2
-    given = args["model_init_kwargs"].get("attn_implementation")
-    return PassShape(
-        rows=config.per_device_train_batch_size,
-        length=length,
-        compute=2 if args["bf16"] or args["fp16"] else stream,
-        stream=stream,
-        attention=attention_kind(given or model.config._attn_implementation),
-        checkpointing=args["activation_checkpointing"],
-        lora_rank=config.lora_rank,
-    )
-
-
-def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dict[str, float]:
-    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
-
-    Left out are the process, CUDA's context, libraries and fragments of memory, and what vLLM takes.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config, parameters = ready.config, ready.parameters
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
-    shape = decoder_shape(model.config.get_text_config().to_dict())
-    run = trl_pass(config, model, args, longest + config.max_completion_length)
-    if config.lora_rank:
-        each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
-        kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
-    else:
-        kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
-    reference = parameters * run.stream if config.beta and not config.lora_rank else 0
-    at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
-    prompts = dataclasses.replace(run, rows=at_once, length=longest)
-    head = trl_head(shape, run, not args["use_cpu"])
-    return {
-        "weights, gradients and optimizer": kept + gradients,
-        "reference": reference,
-        "activations of a micro-batch": saved_for_backward(shape, run),
-        "logits": head,
-        "KV cache while sampling with transformers": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
-        "peak of the update": kept + gradients + reference + backward_peak(shape, run, head),
-        "peak of sampling": kept + reference + sampling_bytes(shape, prompts, config.max_completion_length),
-    }
-
-
-def print_plan(config: Config) -> int:
-    """Print resolved settings, batch arithmetic, what TRL is given, and a memory estimate per process, as JSON."""
-    ready = prepare_run(config)
-    resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
-    args = trl_settings(resolved, plan.steps)
-    trl_config(resolved, plan.steps)
-    longest = max(len(row["prompt_ids"]) for row in ready.rows)
-    prompts = [row["prompt"] for row in ready.rows + ready.held_out]
-    passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
-    shown = {
-        "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
-        "batch": {
-            "processes": size,
-            "prompts": len(ready.rows),
-            "held_out_prompts": len(ready.held_out),
-            "longest_prompt_tokens": longest,
-            "prompts_past_the_chat_template": strings_past_template(config, ready.tokenizer, prompts),
-            "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
-            "completions_per_step": plan.completions_per_step,
-            "prompts_per_rollout": plan.prompts_per_rollout,
-            "completions_per_rollout": plan.completions_per_rollout,
-            "rollouts": plan.rollouts,
-            "optimizer_steps": plan.steps,
-            "optimizer_steps_per_rollout": plan.steps_per_rollout,
-            "passes_over_the_data": round(passes, 2),
-            "completion_tokens_at_most": plan.rollouts * plan.completions_per_rollout * resolved.max_completion_length,
-        },
-        "must_divide": [
-            f"num_generations {resolved.num_generations} divides completions_per_rollout {plan.completions_per_rollout}"
-            " = per_device_train_batch_size x processes x steps_per_generation",
-            "per_device_train_batch_size x processes divides generation_batch_size, where that is given",
-            "gradient_accumulation_steps divides steps_per_generation x num_iterations, or is a multiple of it",
-        ],
-        "stages": [dataclasses.asdict(stage) for stage in ready.stages],
-        "trl": args,
-        "parameters": ready.parameters,
-        "memory_estimate": in_gib(trl_memory(ready, args, longest, size)),
-    }
-    print(json.dumps(shown, indent=1))
-    return 0
 
 
 def main(argv: list[str] | None = None) -> int:

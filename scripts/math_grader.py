@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/math_grader/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["math-verify[antlr4_13_2]>=0.8,<1"]
@@ -27,6 +29,7 @@ import cmath
 import contextlib
 import contextvars
 import functools
+import importlib
 import importlib.util
 import itertools
 import json
@@ -45,90 +48,134 @@ import zlib
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-# Percent: 50% = 0.5 = 1/2, and 50% = 50 above 1 (a sign left out). Units: a missing one is fine, a different one wrong.
-# Rounding: a decimal of 4 or more significant digits stands for an endless value (1/3, pi) that it rounds correctly.
-_LIMIT_S = 0.25  # a comparison in the worker, after its start-up
-_LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
-_ITEM_S = 0.95  # all comparisons of an item, and its wait for a worker that is starting
-_START_S = 60.0  # the longest wait for a worker where no item's limit holds
+# --------------------------------------------------------------------------- words (src/programs/math_grader/words.py)
+
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
-_CLEAN = [(re.compile(old), new) for old, new in (
-    (r"\\\\(?:\[\w+\])?", "⏎"), (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""), (r"\\\$", "＄"),
-    (r"\$(?=-?[\d.,]+[^$]*$)", "＄"), (r"\$|\\[()\[\]]", " "),
-    (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
-    (r"\\!", ""), (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "), (r"\\[dtc]frac", r"\\frac"), (r"\\%", "%"),
-    (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "), *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3, (_TEXT, ""),
-    (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
-    (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"), (r"(?<=\w) plus (?=\w)", "+"), (r"(?<=\w) minus (?=\w)", "-"),
-    (r"(?<=\w) divided by (?=\w)", "/"),
-    (r"\\infty|\b(?i:infinity)\b", "∞"), (r"\\pi(?![a-zA-Z])|(?<![A-Za-z\\])pi(?![A-Za-z])", "π"), (r"\\pm|\+/-", "±"),
-    (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"), (r"\\div(?![a-z])|[÷∕]", "/"),
-    (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"), (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"), (r"√\s*(\d+)", r"√{\1}"),
-    (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"), (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
-    (r"\\neq?(?![a-z])|\\not\s*=|(?<=\s)!=", "≠"),
-    (r"\\leq?(?:slant)?(?![a-z])|<=|⩽", "≤"), (r"\\geq?(?:slant)?(?![a-z])|>=|⩾", "≥"), (r"\\lt(?![a-z])", "<"),
-    (r"\\gt(?![a-z])", ">"), (r"\\approx|≈", "="), (r"\\mp", "∓"), (r"\\cup(?![a-z])", "∪"), (r"\\in(?![a-z])", "∈"),
-    (r"\\(?:mid|vert)(?![a-z])", "|"), (r"\\(?:setminus|backslash)(?![a-z])|∖|\\(?=\s*\\\{)", "∖"), ("ℝ", "R"),
-    (r"\\(?:emptyset|varnothing)|∅", "⦃⦄"), (r"\\(?:\{|lbrace)", "⦃"), (r"\\(?:\}|rbrace)", "⦄"), (r"\\langle|⟨", "("),
-    (r"\\rangle|⟩", ")"), (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"), (r"\*\*|^[\s*_`'\"]+|[\s.,;:*_`'\"⏎\\]+$", ""),
-    (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
-    (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
-    (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())), (r"\s+", " "))]
+_CLEAN = [
+    (re.compile(old), new)
+    for old, new in (
+        (r"\\\\(?:\[\w+\])?", "⏎"),
+        (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle)(?![a-zA-Z])\.?", ""),
+        (r"\\\$", "＄"),
+        (r"\$(?=-?[\d.,]+[^$]*$)", "＄"),
+        (r"\$|\\[()\[\]]", " "),
+        (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
+        (r"\\!", ""),
+        (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
+        (r"\\[dtc]frac", r"\\frac"),
+        (r"\\%", "%"),
+        (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "),
+        *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
+        (_TEXT, ""),
+        (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
+        (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
+        (r"(?<=\w) plus (?=\w)", "+"),
+        (r"(?<=\w) minus (?=\w)", "-"),
+        (r"(?<=\w) divided by (?=\w)", "/"),
+        (r"\\infty|\b(?i:infinity)\b", "∞"),
+        (r"\\pi(?![a-zA-Z])|(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
+        (r"\\pm|\+/-", "±"),
+        (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
+        (r"\\div(?![a-z])|[÷∕]", "/"),
+        (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
+        (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
+        (r"√\s*(\d+)", r"√{\1}"),
+        (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"),
+        (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
+        (r"\\neq?(?![a-z])|\\not\s*=|(?<=\s)!=", "≠"),
+        (r"\\leq?(?:slant)?(?![a-z])|<=|⩽", "≤"),
+        (r"\\geq?(?:slant)?(?![a-z])|>=|⩾", "≥"),
+        (r"\\lt(?![a-z])", "<"),
+        (r"\\gt(?![a-z])", ">"),
+        (r"\\approx|≈", "="),
+        (r"\\mp", "∓"),
+        (r"\\cup(?![a-z])", "∪"),
+        (r"\\in(?![a-z])", "∈"),
+        (r"\\(?:mid|vert)(?![a-z])", "|"),
+        (r"\\(?:setminus|backslash)(?![a-z])|∖|\\(?=\s*\\\{)", "∖"),
+        ("ℝ", "R"),
+        (r"\\(?:emptyset|varnothing)|∅", "⦃⦄"),
+        (r"\\(?:\{|lbrace)", "⦃"),
+        (r"\\(?:\}|rbrace)", "⦄"),
+        (r"\\langle|⟨", "("),
+        (r"\\rangle|⟩", ")"),
+        (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
+        (r"\*\*|^[\s*_`'\"]+|[\s.,;:*_`'\"⏎\\]+$", ""),
+        (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
+        (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", r"(\1+\2/\3)"),
+        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
+        (r"\s+", " "),
+    )
+]
 _LATEX = str.maketrans({"√": r"\sqrt", "π": r"\pi ", "∞": r"\infty ", "*": r"\cdot ", "≤": r"\le ", "≥": r"\ge "})
-_CALLS = {"sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sinh": cmath.sinh, "cosh": cmath.cosh,
-          "exp": cmath.exp, "tanh": cmath.tanh, "arcsin": cmath.asin, "arccos": cmath.acos, "arctan": cmath.atan,
-          "ln": cmath.log, "log": cmath.log10, "cot": lambda x: 1 / cmath.tan(x), "sec": lambda x: 1 / cmath.cos(x),
-          "csc": lambda x: 1 / cmath.sin(x)}
+_CALLS = {
+    "sin": cmath.sin,
+    "cos": cmath.cos,
+    "tan": cmath.tan,
+    "sinh": cmath.sinh,
+    "cosh": cmath.cosh,
+    "exp": cmath.exp,
+    "tanh": cmath.tanh,
+    "arcsin": cmath.asin,
+    "arccos": cmath.acos,
+    "arctan": cmath.atan,
+    "ln": cmath.log,
+    "log": cmath.log10,
+    "cot": lambda x: 1 / cmath.tan(x),
+    "sec": lambda x: 1 / cmath.cos(x),
+    "csc": lambda x: 1 / cmath.sin(x),
+}
 _NAMES = "|".join(sorted(_CALLS, key=len, reverse=True))
 _GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega|Phi|psi|ell)"
 _SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
-_TOKEN = re.compile(rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
-                    rf"|{_SYMBOL.pattern}|\S")
+_TOKEN = re.compile(
+    rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
+    rf"|{_SYMBOL.pattern}|\S"
+)
 _NO_UNIT = set(
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
     "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
     "choose mod modulo over more less than score minus plus times divided by point itself trillion".split()
 )
-_UNITS = {alias: names.split()[0] for names in (
-    "cm centimeter centimetre|m meter metre|km kilometer kilometre|mm millimeter millimetre|inch in inche|ft foot feet|"
-    "yd yard|mile mi|g gram|kg kilogram|mg milligram|lb pound|oz ounce|ton tonne|s sec second|min minute|h hr hour|day|"
-    "week|month|year yr|l liter litre|ml milliliter|gallon|"
-    "＄ dollar usd|€ euro|£|¥ yen|₹ rupee|¢ cent|degree deg|rad radian|"
-    "% percent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|/ per|^2 square sq|^3 cubic").split("|")
-    for alias in names.split()}
-_FOLD = (dict.fromkeys(map(ord, "−–—‐‑‒"), "-") | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/"}
-         | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f")))
+_UNITS = {
+    alias: names.split()[0]
+    for names in (
+        "cm centimeter centimetre|m meter metre|km kilometer kilometre|mm millimeter millimetre|inch in inche|"
+        "ft foot feet|"
+        "yd yard|mile mi|g gram|kg kilogram|mg milligram|lb pound|oz ounce|ton tonne|s sec second|min minute|h hr hour|"
+        "day|"
+        "week|month|year yr|l liter litre|ml milliliter|gallon|"
+        "＄ dollar usd|€ euro|£|¥ yen|₹ rupee|¢ cent|degree deg|rad radian|"
+        "% percent|mph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|unit|/ per|^2 square sq|^3 cubic"
+    ).split("|")
+    for alias in names.split()
+}
+_FOLD = (
+    dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
+    | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/"}
+    | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
+)
 _SCALE = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
-_MARKER = re.compile(r"(?i)(?<!#)####(?!#)|\b(?:ans(?:wer)?|correct (?:option|choice))\b[*_ ]*(?:(?:to|for|of)\b"
-                     r"[^\n.:=]{0,80}?|choice|option)?[*_ ]*(?:\bis\b|"
-                     r"\bare\b|\bequals\b|\b(?:must|should|will|would) be\b|[:=]|\n)[\s:*_]*")
-_CHOICE = re.compile(r"(?:(?:the )?(?:option|choice|answer)\s*:?\s*)?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
-                     re.IGNORECASE | re.DOTALL)
+_MARKER = re.compile(
+    r"(?i)(?<!#)####(?!#)|\b(?:ans(?:wer)?|correct (?:option|choice))\b[*_ ]*(?:(?:to|for|of)\b"
+    r"[^\n.:=]{0,80}?|choice|option)?[*_ ]*(?:\bis\b|"
+    r"\bare\b|\bequals\b|\b(?:must|should|will|would) be\b|[:=]|\n)[\s:*_]*"
+)
+_CHOICE = re.compile(
+    r"(?:(?:the )?(?:option|choice|answer)\s*:?\s*)?([(\[{]?)\s*([A-Za-z])\s*([)\]}]?[.:)]?)(\s.*)?",
+    re.IGNORECASE | re.DOTALL,
+)
 _CUT = re.compile(r"####|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I)
 _HEDGE = re.compile(r"[\s.,;!?()]*(?i:or|maybe|perhaps|possibly|alternatively|also|and)\b[^.\n]{0,40}?(?:\d|\b[A-Z]\b)")
 _FILLER = re.compile(r"(?i)^(?:(?:approximately|about|exactly|simply|just|therefore|thus|equal to|given by)\b|[\s:*])+")
 
 
-class _Refused(Exception):
-    """The reader leaves this text to the worker, or (True) calls it too big for anyone."""
-
-
-class _Value(NamedTuple):
-    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | text | raw | digits | …
-
-    digits: text with digits of another script, equal to the same text only; huge: too large to read; bad: no answer.
-    """
-
-    kind: str
-    data: Any = None
-    src: str = ""
-    unit: str = ""
-    ulp: Fraction = Fraction(0)  # last place of a decimal of 4 or more significant digits
-
-
 def _repeating(whole, start, cycle) -> str:
     return f"({int(whole + start + cycle) - int('0' + whole + start)}/{10 ** len(start) * (10 ** len(cycle) - 1)})"
+
+
+# ------------------------------------------------------------------- text form (src/programs/math_grader/text_form.py)
 
 
 def _is_odd_digit(c: str) -> bool:
@@ -151,6 +198,59 @@ def _clean(text: str) -> str:
     for old, new in _CLEAN:
         text = old.sub(new, text)
     return text.strip()
+
+
+def _split(text: str, marks: str) -> list[str]:
+    """Split at the marks outside brackets."""
+    parts, depth, start = [], 0, 0
+    for m in re.finditer(rf"([(\[{{⦃])|([)\]}}⦄])|{marks}", text):
+        depth += bool(m[1]) - bool(m[2])
+        if not (depth or m[1] or m[2]):
+            parts, start = [*parts, text[start : m.start()]], m.end()
+    return [*parts, text[start:]]
+
+
+_BETWEEN = r"[,;]|\b(?:or|and)\b"  # the items of a list without brackets
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether the first character is a bracket that the last one closes."""
+    depths = itertools.accumulate((c in "([{⦃") - (c in ")]}⦄") for c in text[:-1])
+    return text[0] in "([{⦃" and text[-1] in ")]}⦄" and min(depths) > 0
+
+
+def _cheap(src: str) -> bool:
+    """Whether sympy may see this: known macros only, small numbers, no tower of powers."""
+    # no min, max or gcd: they would pay for a list of guesses
+    known = rf"\\(?:{_NAMES}|frac|binom|to|int|sum|prod|lim|[lr](?:floor|ceil))|{_GREEK}"
+    return (
+        len(src) < 200
+        and src.count("^") < 9
+        and src.count("{") < 20
+        and all(re.fullmatch(known, macro) for macro in re.findall(r"\\[A-Za-z]+", src))
+        and not re.search(r"\d{15}|\d\d\d!|[)}]!|!!|\^\{?-?\d{4}|\^\s*(?:\{[^{}]*|\w)\^", src)
+        and not re.search(r"[^\w\s\\{}()\[\]+*/^=<>≤≥√π∞!.|,-]", src)
+    )
+
+
+# ------------------------------------------------------------------------- reader (src/programs/math_grader/reader.py)
+
+
+class _Refused(Exception):
+    """The reader leaves this text to the worker, or (True) calls it too big for anyone."""
+
+
+class _Value(NamedTuple):
+    """One answer; kind: num (data: values at sample points) | seq | mat | eq | rel | ne | all | text | raw | digits | …
+
+    digits: text with digits of another script, equal to the same text only; huge: too large to read; bad: no answer.
+    """
+
+    kind: str
+    data: Any = None
+    src: str = ""
+    unit: str = ""
+    ulp: Fraction = Fraction(0)  # last place of a decimal of 4 or more significant digits
 
 
 class _Reader:
@@ -204,8 +304,17 @@ class _Reader:
                 value = Fraction(math.factorial(int(value)))
                 continue
             right = self.read(3 if sign == "^" else level)
-            value = (value + right if sign == "+" else value - right if sign == "-" else value / right if sign == "/"
-                     else self.power(value, right) if sign == "^" else value * right)
+            value = (
+                value + right
+                if sign == "+"
+                else value - right
+                if sign == "-"
+                else value / right
+                if sign == "/"
+                else self.power(value, right)
+                if sign == "^"
+                else value * right
+            )
         self.depth -= 1
         return value
 
@@ -266,23 +375,7 @@ class _Reader:
         return (value if abs(value.imag) > 1e-13 * abs(value) else value.real) ** int(power or 1)
 
 
-def _split(text: str, marks: str) -> list[str]:
-    """Split at the marks outside brackets."""
-    parts, depth, start = [], 0, 0
-    for m in re.finditer(rf"([(\[{{⦃])|([)\]}}⦄])|{marks}", text):
-        depth += bool(m[1]) - bool(m[2])
-        if not (depth or m[1] or m[2]):
-            parts, start = [*parts, text[start:m.start()]], m.end()
-    return [*parts, text[start:]]
-
-
-_BETWEEN = r"[,;]|\b(?:or|and)\b"  # the items of a list without brackets
-
-
-def _is_enclosed(text: str) -> bool:
-    """Whether the first character is a bracket that the last one closes."""
-    depths = itertools.accumulate((c in "([{⦃") - (c in ")]}⦄") for c in text[:-1])
-    return text[0] in "([{⦃" and text[-1] in ")]}⦄" and min(depths) > 0
+# ------------------------------------------------------------------------- values (src/programs/math_grader/values.py)
 
 
 def _items(parts: list[str], down) -> list[_Value]:
@@ -458,6 +551,13 @@ def _value(text: str) -> _Value:
     return _read(clean)
 
 
+def _words(value: _Value) -> str:
+    return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())
+
+
+# ----------------------------------------------------------------------------- same (src/programs/math_grader/same.py)
+
+
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
     """Equal at every sample point, or one is a correct rounding of the other's endless decimal."""
     same, count = True, max(len(a.data), len(g.data))
@@ -507,7 +607,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return _same_number(a, g)
     if kinds == {"mat"}:
         return [len(r) for r in a.data] == [len(r) for r in g.data] and all(
-            _same(x, y, todo) for r, s in zip(a.data, g.data, strict=True) for x, y in zip(r, s, strict=True))
+            _same(x, y, todo) for r, s in zip(a.data, g.data, strict=True) for x, y in zip(r, s, strict=True)
+        )
     if kinds == {"seq"}:
         return _same_items(a.data, g.data, todo)
     if "raw" in kinds and kinds <= {"num", "raw", "eq"} and _cheap(a.src) and _cheap(g.src):
@@ -522,16 +623,13 @@ def _proportional(p: list, q: list) -> bool:
     return ratios[0] != 0 and all(abs(ratio - ratios[0]) < 1e-9 * abs(ratio) for ratio in ratios)
 
 
-def _words(value: _Value) -> str:
-    return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())
-
-
 def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     """Brackets and order count for tuples and intervals, not for sets, unions and bare lists."""
     (open_a, close_a, left), (open_g, close_g, right) = a, g
     if open_a == open_g == "{":
-        left, right = ([v for i, v in enumerate(vs[:50]) if not any(_same(v, w, []) for w in vs[:i])]
-                       for vs in (left, right))
+        left, right = (
+            [v for i, v in enumerate(vs[:50]) if not any(_same(v, w, []) for w in vs[:i])] for vs in (left, right)
+        )
     if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
         return False
     if {open_a, open_g} & {"(", "["}:
@@ -552,14 +650,14 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     return True
 
 
-def _cheap(src: str) -> bool:
-    """Whether sympy may see this: known macros only, small numbers, no tower of powers."""
-    # no min, max or gcd: they would pay for a list of guesses
-    known = rf"\\(?:{_NAMES}|frac|binom|to|int|sum|prod|lim|[lr](?:floor|ceil))|{_GREEK}"
-    return (len(src) < 200 and src.count("^") < 9 and src.count("{") < 20
-            and all(re.fullmatch(known, macro) for macro in re.findall(r"\\[A-Za-z]+", src))
-            and not re.search(r"\d{15}|\d\d\d!|[)}]!|!!|\^\{?-?\d{4}|\^\s*(?:\{[^{}]*|\w)\^", src)
-            and not re.search(r"[^\w\s\\{}()\[\]+*/^=<>≤≥√π∞!.|,-]", src))
+# ------------------------------------------------------------------------- worker (src/programs/math_grader/worker.py)
+
+# Percent: 50% = 0.5 = 1/2, and 50% = 50 above 1 (a sign left out). Units: a missing one is fine, a different one wrong.
+# Rounding: a decimal of 4 or more significant digits stands for an endless value (1/3, pi) that it rounds correctly.
+_LIMIT_S = 0.25  # a comparison in the worker, after its start-up
+_LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
+_ITEM_S = 0.95  # all comparisons of an item, and its wait for a worker that is starting
+_START_S = 60.0  # the longest wait for a worker where no item's limit holds
 
 
 class _Item:
@@ -744,9 +842,16 @@ def _judge(groups) -> bool | None:
 
 # what parser and sympy do for the first time costs up to a second; a comparison then takes milliseconds
 _WARM = [
-    (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"), (r"\int_0^1 x dx", r"\frac12"), ("|x|+1", "1+|x|"),
-    (r"\sum_{k=1}^{3} k", "6"), (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"), (r"\lim_{x\to 0} \frac{\sin x}{x}", "1"),
-    (r"x^2 < 4", r"-2 < x < 2"), (r"\lfloor 2.5 \rfloor", "2"), ("n!+1", "1+n!"), (r"\sqrt{x^2+1}", r"(x^2+1)^{1/2}"),
+    (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"),
+    (r"\int_0^1 x dx", r"\frac12"),
+    ("|x|+1", "1+|x|"),
+    (r"\sum_{k=1}^{3} k", "6"),
+    (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
+    (r"\lim_{x\to 0} \frac{\sin x}{x}", "1"),
+    (r"x^2 < 4", r"-2 < x < 2"),
+    (r"\lfloor 2.5 \rfloor", "2"),
+    ("n!+1", "1+n!"),
+    (r"\sqrt{x^2+1}", r"(x^2+1)^{1/2}"),
 ]
 
 
@@ -756,6 +861,7 @@ def _math_worker() -> None:
     os.dup2(2, 1)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
+
         resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
     for a, b in _WARM:
         _judge([[[a], [b]]])
@@ -781,6 +887,9 @@ def _serve(out) -> None:
         print(json.dumps(reply), file=out, flush=True)
 
 
+# --------------------------------------------------------------------------- equal (src/programs/math_grader/equal.py)
+
+
 def math_equal(answer: str, gold: str) -> bool | None:
     """Whether two final answers are the same; None if the gold answer cannot be read.
 
@@ -800,6 +909,9 @@ def math_equal(answer: str, gold: str) -> bool | None:
     return _same(a, g, todo) and (_WORKER.ask(todo) if todo else True)
 
 
+# ----------------------------------------------------------------------- answers (src/programs/math_grader/answers.py)
+
+
 def _boxes(text: str) -> list[str] | None:
     """Contents of the outermost boxes; None if one is not closed."""
     found, at = [], 0
@@ -814,19 +926,19 @@ def _boxes(text: str) -> list[str] | None:
                 break
         if depth:
             return None
-        found.append(text[at:brace.start()])
+        found.append(text[at : brace.start()])
         at = brace.end()
     return found
 
 
 def _statement(text: str, m: re.Match) -> str:
     """What follows `####` or "the answer is", up to the end of the sentence; hedges stay, so that they do not pay."""
-    rest = text[m.end():m.end() + 500]
+    rest = text[m.end() : m.end() + 500]
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
     rest = _FILLER.sub("", rest) if m[0] != "####" else rest.lstrip(" \t")
     end = _CUT.search(rest)
-    return rest if end and _HEDGE.match(rest, end.end()) else rest[:end.start()] if end else rest
+    return rest if end and _HEDGE.match(rest, end.end()) else rest[: end.start()] if end else rest
 
 
 def final_answer(text: str) -> str | None:
@@ -852,8 +964,11 @@ def final_answer(text: str) -> str | None:
     others = {*firm, *soft} - {final}
     for part in others if len(others) < 20 else [""]:
         kind = _value(part).kind
-        if part in firm or kind not in prose or (
-                kind == _value(final).kind and (kind != "text" or len(part.split()) < 4)):
+        if (
+            part in firm
+            or kind not in prose
+            or (kind == _value(final).kind and (kind != "text" or len(part.split()) < 4))
+        ):
             if not math_equal(part, final):
                 return None
     return final or None
@@ -908,6 +1023,9 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     return bool(re.search(rf"(?<![\w.)}}^*/+-]){spaced}(?![\w(^*/+-]|\.\d)", _clean(prompt)))
 
 
+# --------------------------------------------------------------------------- score (src/programs/math_grader/score.py)
+
+
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
 
@@ -953,6 +1071,9 @@ def graded_rows(path: str, completion: str, answer: str):
                 what = f"{path}, line {number}: got {type(error).__name__}: {error}"
                 raise ValueError(f"{what}; expected a JSON object with {completion!r} and {answer!r}") from None
             yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
+
+
+# ----------------------------------------------------------------------- command (src/programs/math_grader/command.py)
 
 
 def main(argv: list[str] | None = None) -> int:

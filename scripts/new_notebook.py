@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/new_notebook.py by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # ///
@@ -27,8 +29,7 @@ import re
 import sys
 from pathlib import Path
 
-BUNDLE = Path(__file__).resolve().parent.parent
-TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -46,6 +47,16 @@ def need(condition, message: str) -> None:
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+BUNDLE = Path(__file__).resolve().parent.parent
+
+
+# ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)
+
+TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 
 
 def check_reward(spec: str) -> None:

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/on_policy_distillation/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
@@ -43,6 +45,7 @@ import dataclasses
 import difflib
 import functools
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import itertools
@@ -57,19 +60,13 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BUNDLE = Path(__file__).resolve().parent.parent
-EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
-EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
-EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
-EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
-
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -102,134 +99,37 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ settings
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-def setting(default, help, choices=None):
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the BaseConfig of every program is; the parts name the fields that they read."""
+
+
+def setting(default, help, choices=None, positive=False, free=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
-    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices}, **value)
-
-
-OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
-ESTIMATORS = ["mean", "grpo", "rloo"]
-
-
-@dataclass
-class Config:
-    """All settings and their defaults; every field is a flag and a key of --config."""
-
-    # student, teacher and data
-    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
-    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
-    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
-    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
-    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: that of the embedded data)")
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
-    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
-    output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/")
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
-    # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update")
-    batch_size: int = setting(128, "completions per step, over all processes")
-    group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several")
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted")
-    max_new_tokens: int = setting(256, "longest completion")
-    temperature: float = setting(1.0, "sampling temperature; logits of student and teacher are divided by it")
-    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
-    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
-    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
-    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
-    # objective
-    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
-    beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
-    kl_top_k: int = setting(0, "tokens that a divergence tells apart, all others being one (0: whole vocabulary)")
-    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
-    kl_coef: float = setting(1.0, "weight of the divergence")
-    discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
-    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
-    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
-    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
-    aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(1, "passes over each batch")
-    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size")
-    clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
-    clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
-    dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    # sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "policy_gradient, rewards: correct by w = trainer/sampler probability: a token's cut at mismatch_high, a "
-        "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w")
-    # optimization
-    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps over which the learning rate rises")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters where gradients are as small")
-    max_grad_norm: float = setting(1.0, "gradient clipping")
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
-    # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
-    logits_chunk: int = setting(2**25, "logits (tokens x vocabulary) that exist at once, of each model")
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep")
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
-
-
-FREE_ON_RESUME = {
-    *("steps", "output_dir", "resume", "dry_run", "device", "report_to", "keep_checkpoints", "micro_batch_tokens"),
-    *("rollout_batch_size", "logits_chunk", "gradient_checkpointing"),
-    *("sample_every", "plot_every", "eval_every", "save_every", "max_bad_updates", "merge_lora", "vllm_memory"),
-    *("reward_timeout", "reward_concurrency", "reward_retries"),
-}
-
-
-POSITIVE = (
-    *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
-    *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "max_grad_norm"),
-    *("group_size", "mismatch_high", "reward_concurrency", "adam_eps"),
-)
+    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
 
 
 def parse_bool(text: str) -> bool:
@@ -267,11 +167,6 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def suggest(word: str, names: list[str]) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
-
-
 def yaml_flags(path: str, names: list[str]) -> list[str]:
     """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
     import yaml
@@ -291,7 +186,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_settings(argv: list[str], config_class, description: str):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     parser = build_parser(config_class, description)
     known, unknown = parser.parse_known_args(argv)
@@ -306,7 +201,141 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return config_class(**flags)
 
 
-def check_settings_of_run(config: Config, world: int = 1) -> None:
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def free_on_resume(config) -> set[str]:
+    """Names of the settings that may change on --resume."""
+    return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
+
+
+# ---------------------------------------------------------- settings (src/programs/on_policy_distillation/settings.py)
+
+OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
+ESTIMATORS = ["mean", "grpo", "rloo"]
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # student, teacher and data
+    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
+    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
+    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
+    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
+    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: that of the embedded data)")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    batch_size: int = setting(128, "completions per step, over all processes", positive=True)
+    group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
+    )
+    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
+    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
+    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
+    # objective
+    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
+    beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
+    kl_top_k: int = setting(0, "tokens that a divergence tells apart, all others being one (0: whole vocabulary)")
+    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
+    kl_coef: float = setting(1.0, "weight of the divergence")
+    discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
+    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
+    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
+    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(1, "passes over each batch", positive=True)
+    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
+    clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
+    clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
+    dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "policy_gradient, rewards: correct by w = trainer/sampler probability: a token's cut at mismatch_high, a "
+        "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # optimization
+    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rate rises")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
+    )
+    logits_chunk: int = setting(
+        2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
+    )
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+
+def check_config(config: Config, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
     need(
         config.top_p == 1.0 and config.top_k == 0,
@@ -314,10 +343,7 @@ def check_settings_of_run(config: Config, world: int = 1) -> None:
         "policy whose log-probs the ratio compares; try a lower --temperature",
     )
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
-    for name, value in vars(config).items():
-        if isinstance(value, int | float):
-            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
-            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    check_numbers(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     check_objective(config)
@@ -380,7 +406,111 @@ def check_batch(config: Config, world: int) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------ numerics
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
+
+
+# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def sum_over_processes(tensor):
+    """Sum a tensor over all processes in place and return it."""
+    if world()[1] > 1:
+        import torch.distributed as dist
+
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+def device_name(config: BaseConfig) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
+def start_processes(config: BaseConfig):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = device_name(config)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
+
+    def __init__(self):
+        self.signum, self.earlier = 0, {}
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+
+# ------------------------------------------------------------------------------------ numerics (src/parts/numerics.py)
 
 
 def masked_mean(x, mask):
@@ -426,6 +556,9 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     return torch.cat(logprobs), torch.cat(entropy)
 
 
+# ------------------------------------------------------------------------------------------------ kl (src/parts/kl.py)
+
+
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
     """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
     d = logprobs - ref_logprobs
@@ -436,26 +569,13 @@ def kl_estimate(logprobs, ref_logprobs, estimator: str):
     return (-d).clamp(-20, 20).exp() + d - 1  # k3, bounded like the ratio
 
 
-def likelihood_ratio(logprobs, old_logprobs):
-    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
-    return (logprobs - old_logprobs).clamp(-20, 20).exp()
+# -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
 
 
-def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
-    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
-
-    Returns:
-        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
-    """
-    import torch
-
-    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
-    plain = -advantages * ratio
-    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
-    loss = torch.maximum(plain, bounded)
-    if dual_clip:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
+#
+# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
+# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
+# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
 
 
 def group_stats(x, groups):
@@ -511,8 +631,47 @@ def discounted_returns(rewards, mask, gamma: float):
     return returns
 
 
-ADVANTAGES = dict(zip(ESTIMATORS, (mean_advantages, grpo_advantages, rloo_advantages), strict=True))
+# ---------------------------------------------------------------------------------------- losses (src/parts/losses.py)
 
+
+def likelihood_ratio(logprobs, old_logprobs):
+    """exp(logprobs - old_logprobs), any shape; the log-ratio is bounded to +-20."""
+    return (logprobs - old_logprobs).clamp(-20, 20).exp()
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
+    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
+
+    Returns:
+        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+    """
+    import torch
+
+    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    loss = torch.maximum(plain, bounded)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return loss, ratio, (bounded > plain).float()
+
+
+def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
+    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+
+    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
+    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
+    """
+    import torch
+
+    d = (old_logprobs - rollout_logprobs) * mask
+    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
+    if how == "none":
+        return torch.ones_like(w)
+    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+# ------------------------------------------------------------------------------ aggregation (src/parts/aggregation.py)
 
 AGGREGATIONS = {
     "token_mean": "sum over all tokens / their number: DAPO",
@@ -540,129 +699,7 @@ def token_weights(mask, config, tokens, sequences):
     return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
 
 
-def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
-    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
-
-    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
-    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
-    """
-    import torch
-
-    d = (old_logprobs - rollout_logprobs) * mask
-    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
-    if how == "none":
-        return torch.ones_like(w)
-    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
-
-
-def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
-    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
-    if step < warmup:
-        return (step + 1) / warmup
-    progress = (step - warmup) / max(1, total - warmup)
-    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
-
-
-def divergence(student, teacher, beta: float):
-    """Generalised Jensen-Shannon divergence of two distributions, and its gradient (Agarwal 2024, eq. 1).
-
-    With M = (1 - beta) S + beta T it is beta KL(T || M) + (1 - beta) KL(S || M); its limits divided by beta and
-    1 - beta are taken at the ends: KL(T || S) at 0, KL(S || T) at 1.
-
-    Args:
-        student, teacher: log-probs [n, V], normalised.
-        beta: 0 to 1.
-
-    Returns:
-        (divergence [n], gradient [n, V] with respect to the student's logits). With f = d value / d S, the gradient is
-        S (f - E_S[f]): f = log S/T for the reverse KL, -T/S for the forward, (1 - beta) log S/M between.
-    """
-    import torch
-
-    if beta == 0:
-        t = teacher.exp()
-        return (t * (teacher - student)).sum(-1), student.exp() - t
-    s = student.exp()
-    if beta == 1:
-        f = student - teacher
-        value = mean = (s * f).sum(-1)
-    else:
-        mixture = torch.logaddexp(student + math.log1p(-beta), teacher + math.log(beta))
-        f = (student - mixture).mul_(1 - beta)
-        mean = (s * f).sum(-1)
-        value = mean + beta * (teacher.exp() * (teacher - mixture)).sum(-1)
-    return value, f.sub_(mean[:, None]).mul_(s)
-
-
-def with_rest(logprobs):
-    """Append to log-probs [n, k] of distinct tokens the log-prob of all others together: [n, k + 1]."""
-    import torch
-
-    total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
-    return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
-
-
-COMPARED = 8  # most likely tokens of each model in the metric `overlap`
-
-
-def overlap(ids, others):
-    """Share of ids [n, k] that also stand in others [n, k], each without repetition."""
-    return (ids[:, :, None] == others[:, None, :]).any(-1).float().mean(-1)
-
-
-def gap_figures(student, teacher):
-    """Per token: reverse KL, entropy of student and of teacher, overlap of their likeliest tokens: [n, 4].
-
-    student, teacher: log-probs [n, V].
-    """
-    import torch
-
-    s, t = student.exp(), teacher.exp()
-    kl = (s * (student - teacher)).sum(-1)
-    ids = [x.topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)]
-    return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), overlap(*ids)], -1)
-
-
-# ------------------------------------------------------------------------------------------------ processes
-
-
-def world() -> tuple[int, int]:
-    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    import torch.distributed as dist
-
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
-
-
-def sum_over_processes(tensor):
-    """Sum a tensor over all processes in place and return it."""
-    if world()[1] > 1:
-        import torch.distributed as dist
-
-        dist.all_reduce(tensor)
-    return tensor
-
-
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
-    size = world()[1]
-    if size == 1:
-        if error:
-            raise error
-        return mine
-    import torch.distributed as dist
-
-    parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
-    for _, failure in parts:
-        if failure:
-            raise failure
-    merged = [None] * sum(len(rows) for rows, _ in parts)
-    for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
-    return merged
-
-
-# ------------------------------------------------------------------------------------------------ data
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -727,6 +764,22 @@ def read_rows(source: str) -> list[dict]:
     raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+
+
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
@@ -780,6 +833,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
     if isinstance(prompt, str):
@@ -790,20 +846,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
-def check_prompt(prompt, where: str) -> None:
-    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
-
-
-def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
@@ -835,7 +878,7 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def batch_rows(rows: list[dict], config: Config, start: int, count: int) -> list[dict]:
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     import numpy as np
 
@@ -848,7 +891,7 @@ def batch_rows(rows: list[dict], config: Config, start: int, count: int) -> list
     return picked
 
 
-def load_splits(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
+def load_splits(config: BaseConfig, tokenizer) -> tuple[list[dict], list[dict]]:
     """Training and held-out prompts."""
     rows = load_prompts(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
@@ -856,90 +899,32 @@ def load_splits(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
     return rows, load_prompts(config, tokenizer, held_out) if held_out else []
 
 
-def data_completion(config: Config, row: dict) -> str:
-    """The completion that the data have for a prompt: a string, or one assistant message."""
-    value = row["columns"].get(config.completion_column)
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-        value = value[0].get("content")
-    need(
-        isinstance(value, str) and value,
-        f"{config.data}, prompt {str(row['prompt'])[:60]!r}: got {config.completion_column} {str(value)[:60]!r}; "
-        "expected a string or one assistant message; try --completion_column NAME",
-    )
-    return value
+# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
 
 
-def data_sample(config: Config, models, row: dict) -> dict:
-    """A row of the data as if the student had written its completion; the end token is part of it."""
-    text, end = data_completion(config, row), models.tokenizer.eos_token_id
-    end = end if end in models.eos_ids else models.eos_ids[0]
-    ids = [*models.tokenizer(text, add_special_tokens=False).input_ids, end]
-    finished, ids = len(ids) <= config.max_new_tokens, ids[: config.max_new_tokens]
-    sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": text, "response_ids": ids}
-    sample |= {"rollout_logprobs": [0.0] * len(ids), "finished": finished, "rewards": {}, "score": 0.0}
-    return sample | {"group": -1, "weights": {}, "offpolicy": True}
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
 
-
-def check_rows(config: Config, rows: list[dict], held_out: list[dict], names: list[str]) -> None:
-    """Raise UserError for rows without a teacher, or without a completion where those of the data are used."""
-    for row in rows + held_out:
-        teacher_of(config, row, names)
-    for row in rows if config.offpolicy_frac else []:
-        data_completion(config, row)
-
-
-def teacher_of(config: Config, row: dict, names: list[str]) -> int:
-    """Index of the teacher of a row."""
-    if not config.teacher_column:
-        return 0
-    value = str(row["columns"].get(config.teacher_column))
-    need(
-        value in names,
-        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
-        f"{', '.join(names)}{suggest(value, names)}",
-    )
-    return names.index(value)
-
-
-# ------------------------------------------------------------------------------------------------ reward
-
-
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
-
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
     """
-    target, _, weight = spec.partition("*")
-    file, _, name = target.rpartition(":")
-    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
-    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
-            what = f"importing {file} raises {type(error).__name__}: {error}"
-            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
-    members = vars(sys.modules[module_name])
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
-    found = members.get(name)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
-    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
 
 
-FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
 
 
 def is_per_sample(function) -> bool:
@@ -953,15 +938,8 @@ def is_per_sample(function) -> bool:
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
     got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
     return bool(one)
-
-
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 class PerSample:
@@ -1003,14 +981,56 @@ def as_reward(function):
     return PerSample(function) if is_per_sample(function) else function
 
 
-def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
 
 
 @dataclass
@@ -1150,10 +1170,23 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
+
+
+# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
 
 
 class Reward:
@@ -1246,44 +1279,7 @@ class Reward:
         return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [row["prompt"] for row in rows],
-        "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
-        ],
-        "completion_ids": completion_ids,
-        **{name: [row["columns"].get(name) for row in rows] for name in columns},
-    }
-
-
-def optional_reward(config: Config) -> Reward:
-    """The configured reward functions, those of the embedded task with its data, or none."""
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"] * embedded
-    reward = Reward(config.reward or defaults, call_limits(config))
-    need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
-    reward.silent = not reward.functions  # no warning that none applies
-    return reward
-
-
-# ------------------------------------------------------------------------------------------------ models
-
-
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
-
-    policy: object
-    critic: object  # None unless the advantages are GAE's
-    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
+# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -1296,7 +1292,7 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
-def settle_precision(config: Config, device) -> None:
+def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
     Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
@@ -1319,7 +1315,7 @@ def widest_float(device):
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def compute_dtype(config: Config, device):
+def compute_dtype(config: BaseConfig, device):
     """The dtype of matrix products and of frozen weights."""
     import torch
 
@@ -1327,7 +1323,7 @@ def compute_dtype(config: Config, device):
     return names[precision_on(config.precision, device)]
 
 
-def autocast(config: Config, device):
+def autocast(config: BaseConfig, device):
     """Context in which the networks run; nothing in fp32."""
     import torch
 
@@ -1335,7 +1331,19 @@ def autocast(config: Config, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-def load_tokenizer(config: Config):
+# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def remember_padding(tokenizer):
+    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
     """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
     from transformers.utils import logging
@@ -1352,13 +1360,6 @@ def load_tokenizer(config: Config):
     return tokenizer
 
 
-def remember_padding(tokenizer):
-    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
-    return tokenizer
-
-
 def save_tokenizer(tokenizer, folder: Path) -> None:
     """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
     backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
@@ -1366,6 +1367,22 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
         backend.enable_padding(**padding) if padding else backend.no_padding()
         backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
     tokenizer.save_pretrained(folder)
+
+
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
 
 
 def disable_dropout(model) -> None:
@@ -1401,7 +1418,7 @@ def keep_differentiable(model) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
+def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
 
@@ -1430,7 +1447,7 @@ def without_adapters(model) -> list[str]:
     return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
 
 
-def add_lora(model, config: Config, folder: Path | None = None):
+def add_lora(model, config: BaseConfig, folder: Path | None = None):
     """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
     from peft import LoraConfig, PeftModel, get_peft_model
 
@@ -1451,26 +1468,18 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def check_logits(models: Models) -> None:
-    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
-    import torch
-
-    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
-    name = type(unwrapped(models.policy)).__name__
-    try:
-        with torch.no_grad():
-            expected = models.policy(input_ids=ids).logits.float()
-            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
-        raise UserError(
-            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
-            "try weights of 16 bits, or another architecture"
-        ) from error
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
     need(
-        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+        not limit or longest + config.max_new_tokens <= limit,
+        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
+        "together; try a lower --max_new_tokens or --max_prompt_tokens",
     )
+
+
+# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -1522,6 +1531,28 @@ def lm_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
+def check_logits(models: Models) -> None:
+    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+    import torch
+
+    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+    )
+
+
 def predicting_states(model, piece: dict):
     """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
     import torch
@@ -1530,7 +1561,7 @@ def predicting_states(model, piece: dict):
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 
 
-def token_logprobs(config: Config, model, hidden, piece: dict, entropy_grad: bool = False):
+def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad: bool = False):
     """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
     mask = piece["response_mask"].bool()
     chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
@@ -1540,15 +1571,1079 @@ def token_logprobs(config: Config, model, hidden, piece: dict, entropy_grad: boo
     return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
 
 
-def check_context(config: Config, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-    longest = max(len(row["prompt_ids"]) for row in rows)
+# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+def collate(samples: list[dict], pad_id: int, device) -> dict:
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
+    import torch
+
+    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
+    width = max(len(s["response_ids"]) for s in samples)
+
+    def right_pad(key, fill, dtype):
+        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
+
+    response_ids = right_pad("response_ids", pad_id, torch.long)
+    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
+    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    return {
+        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
+        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
+        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
+    }
+
+
+def micro_batches(batch: dict, rows, budget: int) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
+    import torch
+
+    mask, response = batch["attention_mask"], batch["response_mask"]
+    responses = response.sum(1).tolist()
+    prompts = (mask - response).sum(1).tolist()
+    groups, current = [], []
+    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
+        grown = [*current, row]
+        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
+        if current and width * len(grown) > budget:
+            groups.append(current)
+            grown = [row]
+        current = grown
+    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
+
+
+def trimmed(batch: dict, rows) -> tuple[dict, slice]:
+    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    used = batch["attention_mask"][rows].any(0).nonzero()
+    columns = slice(int(used[0]), int(used[-1]) + 1)
+    return {name: x[rows, columns] for name, x in batch.items()}, columns
+
+
+# ------------------------------------------------------------------------------------ decoding (src/parts/decoding.py)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).mean())
+
+
+def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
+    """How far pads on the left move the states that `read(ids, mask)` returns."""
+    import torch
+
+    texts = probe_texts(vocabulary, padded=True)
+    ids, mask = left_pad(texts, pad_id, device)
+    alone = torch.tensor([texts[1]], device=device)
+    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        try:
+            if gap(Decoding(pads, leaving)) < limit:
+                return Decoding(pads, leaving)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # what caches raise that lack an operation
+    return None
+
+
+def gap_limit(config: BaseConfig, device) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+
+
+def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
+    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    import torch
+
+    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    with torch.no_grad():
+        gap = pads_gap(read, size, models.pad_id, models.device)
     need(
-        not limit or longest + config.max_new_tokens <= limit,
-        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
-        "together; try a lower --max_new_tokens or --max_prompt_tokens",
+        gap < gap_limit(config, models.device),
+        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
+        "left; expected a network that leaves masked tokens out; try another architecture",
     )
+
+
+def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
+    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    import torch
+
+    policy = models.policy
+    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
+    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    with torch.no_grad():
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
+            gap_limit(config, models.device),
+        )
+    name = type(unwrapped(policy)).__name__
+    need(
+        found,
+        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
+        "ones; try --rollout_engine vllm, or another architecture",
+    )
+    if not found.pads:
+        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
+    if not found.leaving:
+        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    return found
+
+
+# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+class HFEngine:
+    """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        self.config, self.models = config, models
+        self.decoding = decoding_of_policy(config, models)
+
+    def sync(self) -> None:
+        """The sampler is the policy: there are no weights to copy."""
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """Sample one completion per prompt.
+
+        Args:
+            prompts: token ids, any lengths.
+            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
+                the rest of its batch; None decodes greedily.
+
+        Returns:
+            (token ids with the end token if there is one, their log-probs) per prompt.
+        """
+        outputs = [None] * len(prompts)
+        for rows in self.batches(list(map(len, prompts))):
+            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
+            for i, output in zip(rows, sampled, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def batches(self, lengths: list[int]) -> list[list[int]]:
+        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        groups = [order]
+        if not self.decoding.pads:
+            groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
+        return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
+
+    def generate_batch(self, prompts, noise):
+        """`generate` for prompts that fit in memory at once."""
+        import torch
+
+        models, limit = self.models, self.config.max_new_tokens
+        ids, mask = left_pad(prompts, models.pad_id, models.device)
+        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
+        logprobs = torch.zeros(n, limit, device=ids.device)
+        lengths = torch.full((n,), limit, device=ids.device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(ids.device)).to(ids.device)
+        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
+        running, cache = torch.ones_like(rows, dtype=torch.bool), None
+        with torch.no_grad(), autocast(self.config, models.device):
+            for t in range(limit):
+                states, cache = cached_states(models.policy, ids, mask, cache)
+                logits = lm_logits(models.policy, states[:, -1]).float()
+                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
+                ended = running & torch.isin(token, ends)
+                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
+                running &= ~ended
+                alive = int(running.sum())
+                if not alive:
+                    break
+                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+                if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
+                    keep = running.nonzero().squeeze(-1)
+                    select_rows(cache, keep)
+                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+        if not torch.isfinite(logprobs).all():
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+
+# -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
+
+
+class VllmEngine:
+    """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # keeps the model reachable in this process
+        try:
+            import vllm
+        except ImportError:
+            raise UserError(
+                "got --rollout_engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or hf"
+            ) from None
+        self.vllm, self.config, self.models = vllm, config, models
+        settings = {
+            "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
+            "gpu_memory_utilization": config.vllm_memory,
+            "max_model_len": config.max_prompt_tokens + config.max_new_tokens,
+            "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
+            "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
+            "seed": config.seed,
+        }
+        try:
+            self.llm = vllm.LLM(model=config.model, **settings)
+        except Exception as error:
+            raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+
+    def sync(self) -> None:
+        """Copy the policy's weights into the engine and forget cached prefixes.
+
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
+        """
+        import torch
+
+        policy = unwrapped(self.models.policy)
+        adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
+
+        def weights():
+            for key, x in policy.state_dict().items():
+                owner, base, leaf = key.rpartition(".base_layer.")
+                if base and leaf == "weight":
+                    x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
+                if "lora_" not in key:
+                    yield key.replace(".base_layer", ""), x
+
+        with torch.no_grad():
+            self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(weights())
+        self.llm.reset_prefix_cache()
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; the first draw of each row of `noise` seeds that row."""
+        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
+        shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
+        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
+        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
+        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+        return [
+            (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
+        ]
+
+
+# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+
+
+def collect(
+    config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
+) -> list[dict]:
+    """Sample and score one completion per row; every process gets the whole batch."""
+    rank, size = world()
+    mine, samples, failure = rows[rank::size], [], None
+    try:
+        start = time.perf_counter()
+        outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
+        sampled = time.perf_counter()
+        texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
+        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
+        for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+            timer[phase] = timer.get(phase, 0.0) + seconds
+        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
+            sample["rewards"] = {name: values[i] for name, values in parts.items()}
+            sample["weights"] = getattr(reward, "weights", {})
+            samples.append(sample | {"score": scores[i]})
+    except Exception as error:  # the other processes wait for this one: tell them
+        what = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+    return gather_rows(samples, failure)
+
+
+# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+
+FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
+QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    embeddings: int  # weights of the embedding and the output layer
+    heads: int
+    queries: int  # heads x head size
+    keys: int  # kv heads x head size
+    inner: int  # width of the MLP, or of one expert
+    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
+    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
+    norms: int  # per layer
+    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
+    qk_norm: bool
+    softcap: bool  # of attention scores
+    logit_softcap: bool
+    experts: int  # that a token visits; 0 for a dense MLP
+    shared_inner: int  # of the expert that every token visits
+
+
+@dataclass(frozen=True)
+class PassShape:
+    """A micro-batch, and how it runs through a network."""
+
+    rows: int
+    length: int  # tokens of a row, pads included
+    compute: int = 4  # bytes per number in matrix products
+    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
+    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
+    checkpointing: bool = False
+    lora_rank: int = 0  # 0: all weights are trained
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, pads included."""
+        return self.rows * self.length
+
+    @property
+    def casts(self) -> bool:
+        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
+        return self.compute < (4 if self.lora_rank else self.stream)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
+        return self.rows > 1 and self.attention != "flash"
+
+
+def first_set(config: dict, names, default=0):
+    """The value of the first of several keys that a config has, and that is neither None nor 0."""
+    return next((config[name] for name in names if config.get(name)), default)
+
+
+def decoder_shape(config: dict) -> DecoderShape:
+    """Read the config.json of a decoder, its text part where there are several."""
+    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
+    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
+    head = config.get("head_dim") or hidden // heads
+    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
+    rms = bool(config.get("rms_norm_eps"))
+    gated = rms or activation in ("silu", "swish")
+    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    return DecoderShape(
+        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
+        hidden=hidden,
+        vocab=config["vocab_size"],
+        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
+        heads=heads,
+        queries=heads * head,
+        keys=(config.get("num_key_value_heads") or heads) * head,
+        inner=first_set(config, widths, 4 * hidden),
+        gated=gated,
+        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
+        norms=4 if kind in FOUR_NORMS else 2,
+        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
+        qk_norm=kind in QK_NORM,
+        softcap=bool(config.get("attn_logit_softcapping")),
+        logit_softcap=bool(config.get("final_logit_softcapping")),
+        experts=experts,
+        shared_inner=config.get("shared_expert_intermediate_size") or 0,
+    )
+
+
+def attention_kind(implementation: str | None) -> str:
+    """What PassShape calls an attention of transformers."""
+    name = implementation or "sdpa"
+    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
+
+
+def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
+    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
+    if model.norm == "layer":
+        return 4 if run.casts else run.stream
+    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
+
+
+def attention_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the attention of one layer keeps, from its queries to its output."""
+    width, queries, keys = run.compute, model.queries, model.keys
+    repeated = run.padded or run.attention == "eager"
+    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
+    if run.lora_rank and run.casts:
+        per_token += queries * width
+    if model.qk_norm:
+        per_token += (queries + keys) * norm_bytes(model, run, width)
+    pairs = run.rows * run.length**2
+    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
+        scores = 4 + width * (width < 4) + width * model.softcap
+        return run.tokens * per_token + pairs * model.heads * scores
+    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
+
+
+def mlp_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
+    copies = model.inner_copies
+    if not model.experts:
+        return run.tokens * copies * model.inner * run.compute
+    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
+    return run.tokens * (routed + copies * model.shared_inner * run.compute)
+
+
+def layer_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
+    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
+    if run.casts and model.gated:
+        inputs = 4 if model.experts else 5
+    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
+    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
+    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
+
+
+def layer_transient(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
+    inner = model.inner * (model.experts or 1)
+    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
+    if run.lora_rank and run.casts:
+        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
+    if run.attention != "eager":
+        return mlp
+    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
+    return max(mlp, scores - mlp_activations(model, run))
+
+
+def adapter_weights(model: DecoderShape, rank: int) -> int:
+    """Weights of LoRA adapters of a rank on all linear layers."""
+    hidden, inner = model.hidden, model.inner * (not model.experts)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
+    return model.layers * rank * sides
+
+
+def layer_weights(model: DecoderShape) -> int:
+    """Weights of the linear layers of one decoder layer, routed experts apart."""
+    inner = model.shared_inner if model.experts else model.inner
+    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
+
+
+def weight_copies(model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the copies that autocast makes of one layer's float32 weights."""
+    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
+
+
+def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
+    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
+    buffers += model.logit_softcap
+    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
+
+
+def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
+
+    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
+    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
+    """
+    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
+    if run.checkpointing:
+        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
+    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
+
+
+def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
+    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
+
+    Args:
+        head: bytes that output layer and loss take while they run, see `head_bytes`.
+    """
+    saved = saved_for_backward(model, run)
+    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
+    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
+    copies, layer = weight_copies(model, run), layer_transient(model, run)
+    if not run.checkpointing:
+        return mask + saved + max(states + head, layer)
+    forward = model.layers * copies + layer
+    again = layer_activations(model, run) + copies + layer
+    return mask + saved + max(forward, states + head, again)
+
+
+def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
+    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
+    embeddings = min(model.embeddings, parameters)
+    return (parameters - embeddings) * width + embeddings * embedding_width
+
+
+def network_bytes(config: BaseConfig, shape: DecoderShape, parameters: int) -> tuple[float, float]:
+    """Bytes of a trained network's weights with its optimizer's state, and of its gradients."""
+    if not config.lora_rank:
+        return 12 * parameters, 4 * parameters  # float32: weights, and the two moments of AdamW
+    width = 4 if config.precision == "fp32" else 2
+    base = frozen_bytes(shape, parameters, 0.516 if config.load_in_4bit else width, width)
+    adapters = adapter_weights(shape, config.lora_rank)
+    return base + 12 * adapters, 4 * adapters
+
+
+def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
+    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
+    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+
+
+def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
+    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion."""
+    rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
+    width = 4 if config.precision == "fp32" else 2
+    return PassShape(
+        rows=max(1, rows),
+        length=longest,
+        compute=width,
+        stream=width if config.lora_rank else 4,
+        attention=attention_kind(model.config._attn_implementation),
+        checkpointing=config.gradient_checkpointing,
+        lora_rank=config.lora_rank,
+    )
+
+
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+
+
+# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
+    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, total - warmup)
+    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
+
+
+def switch_checkpointing(models: Models, on: bool) -> None:
+    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
+        for layer in network.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.training = on
+
+
+def apply_gradients(config: BaseConfig, optimizer, scaler):
+    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
+    import torch
+
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
+    for p, anywhere in zip(params, sum_over_processes(reached).tolist(), strict=True):
+        if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+            continue
+        if p.grad is None:  # a process without rows of its own still takes part in the sum
+            p.grad = torch.zeros_like(p)
+        sum_over_processes(p.grad)
+    scaler.unscale_(optimizer)
+    clip = torch.nn.utils.clip_grad_norm_
+    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
+    if torch.isfinite(norms).all():
+        scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return norms
+
+
+# ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
+
+
+def plot_curves(source: Path, target: Path) -> None:
+    """Draw reward, KL, length, entropy, explained variance and clipping over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    panels = [
+        ("reward", ["reward/mean", "eval/accuracy"]),
+        ("KL (nats per token)", ["kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"]),
+        ("completion length (tokens)", ["rollout/length_mean"]),
+        ("entropy (nats)", ["policy/entropy", "policy/teacher_entropy"]),
+        (
+            "explained variance, equal groups, overlap",
+            ["value/explained_variance", "reward/zero_std_frac", "policy/overlap"],
+        ),
+        ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
+    ]
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=8)
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
+# -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
+
+    def __init__(self, config: BaseConfig, start: int):
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl."""
+        if self.active:
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
+
+
+# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        follow_umask(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: BaseConfig) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))
+
+
+# ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)
+
+
+def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
+    """Save everything that the next step depends on, atomically; keep the newest few."""
+    import torch
+
+    states, failure = gather_rows([rng_state()]), None
+    if world()[0] == 0:
+
+        def write(folder: Path) -> None:
+            models.policy.save_pretrained(folder / "policy")
+            save_tokenizer(models.tokenizer, folder / "policy")
+            if models.critic:
+                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
+            torch.save(saved, folder / "optimizer.pt")
+            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        try:
+            if not target.exists():  # saved already: nothing changes between two saves of one step
+                write_folder(target, write)
+            for old in checkpoints(config)[: -config.keep_checkpoints]:
+                shutil.rmtree(old)
+        except UserError as error:
+            failure = error
+    gather_rows([], failure)  # nobody goes on before the checkpoint is there
+
+
+def checkpoints(config: BaseConfig) -> list[Path]:
+    """Complete checkpoints of the run, oldest first."""
+    return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
+    """Load optimizer, scaler and generators; return the saved state."""
+    import numpy as np
+    import torch
+
+    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(saved["optimizer"])
+    scaler.load_state_dict(saved["scaler"])
+    states = saved["rng"][world()[0] % len(saved["rng"])]
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+    return json.loads((checkpoint / "state.json").read_text())
+
+
+def find_checkpoint(config: BaseConfig) -> Path | None:
+    """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+        return None
+    if (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not checkpoints(config):
+        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
+    return next(reversed(checkpoints(config)), None)
+
+
+def export(config: BaseConfig, models: Models, target: Path) -> None:
+    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    from transformers import AutoConfig
+
+    if world()[0] != 0:
+        return
+    policy = models.policy
+    if config.lora_rank and config.merge_lora:
+        policy = policy.merge_and_unload()
+    if not config.lora_rank:
+        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+
+    def write(folder: Path) -> None:
+        policy.save_pretrained(folder)
+        save_tokenizer(models.tokenizer, folder)
+
+    write_folder(target, write)
+
+
+# -------------------------------------------------------- objective (src/programs/on_policy_distillation/objective.py)
+
+ADVANTAGES = dict(zip(ESTIMATORS, (mean_advantages, grpo_advantages, rloo_advantages), strict=True))
+
+
+def divergence(student, teacher, beta: float):
+    """Generalised Jensen-Shannon divergence of two distributions, and its gradient (Agarwal 2024, eq. 1).
+
+    With M = (1 - beta) S + beta T it is beta KL(T || M) + (1 - beta) KL(S || M); its limits divided by beta and
+    1 - beta are taken at the ends: KL(T || S) at 0, KL(S || T) at 1.
+
+    Args:
+        student, teacher: log-probs [n, V], normalised.
+        beta: 0 to 1.
+
+    Returns:
+        (divergence [n], gradient [n, V] with respect to the student's logits). With f = d value / d S, the gradient is
+        S (f - E_S[f]): f = log S/T for the reverse KL, -T/S for the forward, (1 - beta) log S/M between.
+    """
+    import torch
+
+    if beta == 0:
+        t = teacher.exp()
+        return (t * (teacher - student)).sum(-1), student.exp() - t
+    s = student.exp()
+    if beta == 1:
+        f = student - teacher
+        value = mean = (s * f).sum(-1)
+    else:
+        mixture = torch.logaddexp(student + math.log1p(-beta), teacher + math.log(beta))
+        f = (student - mixture).mul_(1 - beta)
+        mean = (s * f).sum(-1)
+        value = mean + beta * (teacher.exp() * (teacher - mixture)).sum(-1)
+    return value, f.sub_(mean[:, None]).mul_(s)
+
+
+def with_rest(logprobs):
+    """Append to log-probs [n, k] of distinct tokens the log-prob of all others together: [n, k + 1]."""
+    import torch
+
+    total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
+    return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
+
+
+COMPARED = 8  # most likely tokens of each model in the metric `overlap`
+
+
+def overlap(ids, others):
+    """Share of ids [n, k] that also stand in others [n, k], each without repetition."""
+    return (ids[:, :, None] == others[:, None, :]).any(-1).float().mean(-1)
+
+
+def gap_figures(student, teacher):
+    """Per token: reverse KL, entropy of student and of teacher, overlap of their likeliest tokens: [n, 4].
+
+    student, teacher: log-probs [n, V].
+    """
+    import torch
+
+    s, t = student.exp(), teacher.exp()
+    kl = (s * (student - teacher)).sum(-1)
+    ids = [x.topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)]
+    return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), overlap(*ids)], -1)
+
+
+# ------------------------------------------------------------------ data (src/programs/on_policy_distillation/data.py)
+
+
+def data_completion(config: Config, row: dict) -> str:
+    """The completion that the data have for a prompt: a string, or one assistant message."""
+    value = row["columns"].get(config.completion_column)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        value = value[0].get("content")
+    need(
+        isinstance(value, str) and value,
+        f"{config.data}, prompt {str(row['prompt'])[:60]!r}: got {config.completion_column} {str(value)[:60]!r}; "
+        "expected a string or one assistant message; try --completion_column NAME",
+    )
+    return value
+
+
+def data_sample(config: Config, models, row: dict) -> dict:
+    """A row of the data as if the student had written its completion; the end token is part of it."""
+    text, end = data_completion(config, row), models.tokenizer.eos_token_id
+    end = end if end in models.eos_ids else models.eos_ids[0]
+    ids = [*models.tokenizer(text, add_special_tokens=False).input_ids, end]
+    finished, ids = len(ids) <= config.max_new_tokens, ids[: config.max_new_tokens]
+    sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": text, "response_ids": ids}
+    sample |= {"rollout_logprobs": [0.0] * len(ids), "finished": finished, "rewards": {}, "score": 0.0}
+    return sample | {"group": -1, "weights": {}, "offpolicy": True}
+
+
+def check_rows(config: Config, rows: list[dict], held_out: list[dict], names: list[str]) -> None:
+    """Raise UserError for rows without a teacher, or without a completion where those of the data are used."""
+    for row in rows + held_out:
+        teacher_of(config, row, names)
+    for row in rows if config.offpolicy_frac else []:
+        data_completion(config, row)
+
+
+def teacher_of(config: Config, row: dict, names: list[str]) -> int:
+    """Index of the teacher of a row."""
+    if not config.teacher_column:
+        return 0
+    value = str(row["columns"].get(config.teacher_column))
+    need(
+        value in names,
+        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
+        f"{', '.join(names)}{suggest(value, names)}",
+    )
+    return names.index(value)
+
+
+# ---------------------------------------------------------- teachers (src/programs/on_policy_distillation/teachers.py)
 
 
 @dataclass
@@ -1556,33 +2651,6 @@ class DistillationModels(Models):
     """The student as `policy`, no critic, no reference, and the teachers."""
 
     teachers: list  # of LocalTeacher and ServerTeacher
-
-
-def load_student_and_teachers(config: Config, device, checkpoint: Path | None = None) -> DistillationModels:
-    """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
-    from transformers import AutoModelForCausalLM
-
-    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
-    source = str(saved if saved and not config.lora_rank else config.model)
-    policy = load_network(AutoModelForCausalLM, source, config, device)
-    if config.lora_rank:
-        policy = add_lora(policy, config, saved)
-    if config.gradient_checkpointing:
-        policy.activation_checkpointing_enable({"use_reentrant": False})
-    ends = unwrapped(policy).generation_config.eos_token_id
-    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
-    models = DistillationModels(policy, None, None, tokenizer, sorted(ends), pad_id, device, [])
-    check_logits(models)
-    check_pads(config, models, policy, "model")
-    for spec in teacher_specs(config).values():
-        teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
-        models.teachers.append(teacher)
-    return models
-
-
-# ------------------------------------------------------------------------------------------------ teachers
 
 
 def is_server(spec: str) -> bool:
@@ -1827,309 +2895,44 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
         sample["scored"] = answer
 
 
-# ------------------------------------------------------------------------------------------------ rollout
+# -------------------------------------------------------------- models (src/programs/on_policy_distillation/models.py)
 
 
-def left_pad(sequences: list[list[int]], pad_id: int, device):
-    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
-    width = max(map(len, sequences))
-    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
-    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
-    return ids, mask
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """What a model's cache can do, as measured before anything is sampled."""
-
-    pads: bool  # prompts of several lengths in one batch, padded on the left
-    leaving: bool  # rows that are finished leave the batch
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, those of the embedded task with its data, or none."""
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"] * embedded
+    reward = Reward(config.reward or defaults, call_limits(config))
+    need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
+    reward.silent = not reward.functions  # no warning that none applies
+    return reward
 
 
-def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
-    """Two texts of 12 token ids, or of 12 and 6."""
-    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
-    return [first, second[:6] if padded else second]
+def load_models(config: Config, device, checkpoint: Path | None = None) -> DistillationModels:
+    """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
+    from transformers import AutoModelForCausalLM
+
+    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    if config.lora_rank:
+        policy = add_lora(policy, config, saved)
+    if config.gradient_checkpointing:
+        policy.activation_checkpointing_enable({"use_reentrant": False})
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
+    models = DistillationModels(policy, None, None, tokenizer, sorted(ends), pad_id, device, [])
+    check_logits(models)
+    check_pads(config, models, policy, "model")
+    for spec in teacher_specs(config).values():
+        teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
+        models.teachers.append(teacher)
+    return models
 
 
-def relative_gap(states, expected) -> float:
-    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
-    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
-    return float(gaps.nan_to_num(nan=math.inf).mean())
-
-
-def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
-    """How far pads on the left move the states that `read(ids, mask)` returns."""
-    import torch
-
-    texts = probe_texts(vocabulary, padded=True)
-    ids, mask = left_pad(texts, pad_id, device)
-    alone = torch.tensor([texts[1]], device=device)
-    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
-
-
-def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
-    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
-    import torch
-
-    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
-    whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
-    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
-    rows, cache = list(range(len(texts))), None
-    for t in range(new):
-        states, cache = step(ids, mask, cache)
-        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
-        if decoding.leaving and t == 0:
-            rows = rows[1:]
-            select_rows(cache, torch.tensor(rows, device=device))
-            mask = mask[1:]
-        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
-        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
-    return sum(gaps) / len(gaps)
-
-
-def measured_decoding(gap, limit: float) -> Decoding | None:
-    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
-    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        try:
-            if gap(Decoding(pads, leaving)) < limit:
-                return Decoding(pads, leaving)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            continue  # what caches raise that lack an operation
-    return None
-
-
-def check_pads(config: Config, models: Models, network, name: str) -> None:
-    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
-    import torch
-
-    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
-    with torch.no_grad():
-        gap = pads_gap(read, size, models.pad_id, models.device)
-    need(
-        gap < gap_limit(config, models.device),
-        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
-        "left; expected a network that leaves masked tokens out; try another architecture",
-    )
-
-
-def gap_limit(config: Config, device) -> float:
-    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
-    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
-
-
-def decoding_of_policy(config: Config, models: Models) -> Decoding:
-    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
-    import torch
-
-    policy = models.policy
-    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
-    with torch.no_grad():
-        found = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
-            gap_limit(config, models.device),
-        )
-    name = type(unwrapped(policy)).__name__
-    need(
-        found,
-        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
-        "ones; try --rollout_engine vllm, or another architecture",
-    )
-    if not found.pads:
-        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not found.leaving:
-        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    return found
-
-
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
-
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
-
-
-class HFEngine:
-    """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
-
-    def __init__(self, config: Config, models: Models):
-        self.config, self.models = config, models
-        self.decoding = decoding_of_policy(config, models)
-
-    def sync(self) -> None:
-        """The sampler is the policy: there are no weights to copy."""
-
-    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
-        """Sample one completion per prompt.
-
-        Args:
-            prompts: token ids, any lengths.
-            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
-                the rest of its batch; None decodes greedily.
-
-        Returns:
-            (token ids with the end token if there is one, their log-probs) per prompt.
-        """
-        outputs = [None] * len(prompts)
-        for rows in self.batches(list(map(len, prompts))):
-            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
-            for i, output in zip(rows, sampled, strict=True):
-                outputs[i] = output
-        return outputs
-
-    def batches(self, lengths: list[int]) -> list[list[int]]:
-        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
-        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
-        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
-        groups = [order]
-        if not self.decoding.pads:
-            groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
-        return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
-
-    def generate_batch(self, prompts, noise):
-        """`generate` for prompts that fit in memory at once."""
-        import torch
-
-        models, limit = self.models, self.config.max_new_tokens
-        ids, mask = left_pad(prompts, models.pad_id, models.device)
-        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
-        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
-        logprobs = torch.zeros(n, limit, device=ids.device)
-        lengths = torch.full((n,), limit, device=ids.device)
-        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(ids.device)).to(ids.device)
-        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
-        running, cache = torch.ones_like(rows, dtype=torch.bool), None
-        with torch.no_grad(), autocast(self.config, models.device):
-            for t in range(limit):
-                states, cache = cached_states(models.policy, ids, mask, cache)
-                logits = lm_logits(models.policy, states[:, -1]).float()
-                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
-                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
-                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
-                ended = running & torch.isin(token, ends)
-                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
-                running &= ~ended
-                alive = int(running.sum())
-                if not alive:
-                    break
-                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-                if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
-                    keep = running.nonzero().squeeze(-1)
-                    select_rows(cache, keep)
-                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
-        if not torch.isfinite(logprobs).all():
-            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
-        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
-
-
-def inverse_cdf(log_probs, uniform):
-    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
-    import torch
-
-    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
-    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
-    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
-    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
-
-
-class VllmEngine:
-    """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
-
-    def __init__(self, config: Config, models: Models):
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # keeps the model reachable in this process
-        try:
-            import vllm
-        except ImportError:
-            raise UserError(
-                "got --rollout_engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or hf"
-            ) from None
-        self.vllm, self.config, self.models = vllm, config, models
-        settings = {
-            "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
-            "gpu_memory_utilization": config.vllm_memory,
-            "max_model_len": config.max_prompt_tokens + config.max_new_tokens,
-            "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
-            "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
-            "seed": config.seed,
-        }
-        try:
-            self.llm = vllm.LLM(model=config.model, **settings)
-        except Exception as error:
-            raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-
-    def sync(self) -> None:
-        """Copy the policy's weights into the engine and forget cached prefixes.
-
-        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
-        """
-        import torch
-
-        policy = unwrapped(self.models.policy)
-        adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
-
-        def weights():
-            for key, x in policy.state_dict().items():
-                owner, base, leaf = key.rpartition(".base_layer.")
-                if base and leaf == "weight":
-                    x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
-                if "lora_" not in key:
-                    yield key.replace(".base_layer", ""), x
-
-        with torch.no_grad():
-            self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(weights())
-        self.llm.reset_prefix_cache()
-
-    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; the first draw of each row of `noise` seeds that row."""
-        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
-        shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
-        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
-        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
-        requests = [{"prompt_token_ids": ids} for ids in prompts]
-        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
-        return [
-            (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
-        ]
-
-
-def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
-
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
-    """
-    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
-    while length and ids[length - 1] in ends:
-        length -= 1
-    return tokenizer.decode(ids[:length], skip_special_tokens=False)
-
-
-def collect(config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict) -> list[dict]:
-    """Sample and score one completion per row; every process gets the whole batch."""
-    rank, size = world()
-    mine, samples, failure = rows[rank::size], [], None
-    try:
-        start = time.perf_counter()
-        outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
-        sampled = time.perf_counter()
-        texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
-        for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
-            timer[phase] = timer.get(phase, 0.0) + seconds
-        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
-            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
-            sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
-            sample["rewards"] = {name: values[i] for name, values in parts.items()}
-            sample["weights"] = getattr(reward, "weights", {})
-            samples.append(sample | {"score": scores[i]})
-    except Exception as error:  # the other processes wait for this one: tell them
-        what = f"process {rank}: {type(error).__name__}: {error}"
-        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
-    return gather_rows(samples, failure)
+# ------------------------------------------------------------ rollout (src/programs/on_policy_distillation/rollout.py)
 
 
 def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
@@ -2156,56 +2959,10 @@ def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, st
     return samples, start + len(picked)
 
 
-# ------------------------------------------------------------------------------------------------ experience
+# ------------------------------------------------------ experience (src/programs/on_policy_distillation/experience.py)
 
 
-def collate(samples: list[dict], pad_id: int, device) -> dict:
-    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
-    import torch
-
-    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
-    width = max(len(s["response_ids"]) for s in samples)
-
-    def right_pad(key, fill, dtype):
-        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
-
-    response_ids = right_pad("response_ids", pad_id, torch.long)
-    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
-    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
-    return {
-        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
-        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
-        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
-        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
-    }
-
-
-def micro_batches(batch: dict, rows, budget: int) -> list:
-    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
-    import torch
-
-    mask, response = batch["attention_mask"], batch["response_mask"]
-    responses = response.sum(1).tolist()
-    prompts = (mask - response).sum(1).tolist()
-    groups, current = [], []
-    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
-        grown = [*current, row]
-        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
-        if current and width * len(grown) > budget:
-            groups.append(current)
-            grown = [row]
-        current = grown
-    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
-
-
-def trimmed(batch: dict, rows) -> tuple[dict, slice]:
-    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
-    used = batch["attention_mask"][rows].any(0).nonzero()
-    columns = slice(int(used[0]), int(used[-1]) + 1)
-    return {name: x[rows, columns] for name, x in batch.items()}, columns
-
-
-def distillation_batch(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
+def make_experience(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
     """Turn samples into a training batch of [B, T] tensors; what servers said of k tokens is [B, T, k].
 
     The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
@@ -2334,7 +3091,7 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
     return advantages * own
 
 
-# ------------------------------------------------------------------------------------------------ update
+# -------------------------------------------------------------- update (src/programs/on_policy_distillation/update.py)
 
 
 def student_learning_rate(config: Config, parameters: int) -> float:
@@ -2342,25 +3099,7 @@ def student_learning_rate(config: Config, parameters: int) -> float:
     return config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
 
 
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
-def student_optimizer(config: Config, models: Models):
+def make_optimizer(config: Config, models: Models):
     """AdamW over the student's trained weights."""
     import torch
 
@@ -2372,12 +3111,17 @@ def student_optimizer(config: Config, models: Models):
 
 
 MEANS = (
-    *("policy/loss", "kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap"),
-    *("policy/clip_frac", "kl/approx"),
+    "policy/loss",
+    "kl/teacher",
+    "policy/entropy",
+    "policy/teacher_entropy",
+    "policy/overlap",
+    "policy/clip_frac",
+    "kl/approx",
 )
 
 
-def student_gradients(config: Config, models, batch: dict, rows, scaler):
+def accumulate_gradients(config: Config, models, batch: dict, rows, scaler):
     """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, over all processes.
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
@@ -2508,39 +3252,7 @@ def is_nll_only(config: Config) -> bool:
     return config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"
 
 
-def switch_checkpointing(models: Models, on: bool) -> None:
-    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
-        for layer in network.modules():
-            if isinstance(layer, GradientCheckpointingLayer):
-                layer.training = on
-
-
-def apply_gradients(config: Config, optimizer, scaler):
-    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
-    import torch
-
-    params = [p for group in optimizer.param_groups for p in group["params"]]
-    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
-    for p, anywhere in zip(params, sum_over_processes(reached).tolist(), strict=True):
-        if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-            continue
-        if p.grad is None:  # a process without rows of its own still takes part in the sum
-            p.grad = torch.zeros_like(p)
-        sum_over_processes(p.grad)
-    scaler.unscale_(optimizer)
-    clip = torch.nn.utils.clip_grad_norm_
-    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
-    if torch.isfinite(norms).all():
-        scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    return norms
-
-
-def train_on_batch(config: Config, models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
+def update(config: Config, models, optimizer, scaler, batch: dict, step: int, health: dict) -> dict:
     """Run the epochs and minibatches of one step and return its metrics."""
     import numpy as np
     import torch
@@ -2553,7 +3265,7 @@ def train_on_batch(config: Config, models, optimizer, scaler, batch: dict, step:
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
         for rows in order.reshape(config.minibatches, -1):
-            sums, peak = student_gradients(config, models, batch, rows, scaler)
+            sums, peak = accumulate_gradients(config, models, batch, rows, scaler)
             sums, norms = sum_over_processes(sums), apply_gradients(config, optimizer, scaler)
             finite = bool(torch.isfinite(norms).all())
             skipped, health["bad"] = skipped + (not finite), 0 if finite else health["bad"] + 1
@@ -2578,7 +3290,7 @@ def train_on_batch(config: Config, models, optimizer, scaler, batch: dict, step:
     return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
 
 
-# ------------------------------------------------------------------------------------------------ logs
+# ------------------------------------------------------------ metrics (src/programs/on_policy_distillation/metrics.py)
 
 
 def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
@@ -2610,15 +3322,6 @@ def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict)
             cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
             metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
     return metrics
-
-
-def reward_means(samples: list[dict]) -> dict[str, float]:
-    """Mean of each reward function over the samples to which it applies."""
-    means = {}
-    for name in samples[0]["rewards"]:
-        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        means |= {name: sum(values) / len(values)} if values else {}
-    return means
 
 
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
@@ -2676,61 +3379,6 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
     return metrics, samples
 
 
-class RunLog:
-    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
-
-    def __init__(self, config: Config, start: int):
-        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
-        if not self.active:
-            return
-        from tqdm import tqdm
-
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            forget_after(self.dir / name, start)
-        start = max(start, 0)
-        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
-        wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers."""
-        if not self.active:
-            return
-        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
-        for track, _ in self.trackers:
-            track(metrics, step)
-        if "reward/mean" in metrics:
-            speed = metrics["rollout/tokens_per_s"]
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
-            self.bar.update()
-        if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
-
-    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
-        """Append a few samples to samples.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:count]:
-                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
-                entry = {"step": step, "kind": kind, **entry}
-                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
-
-    def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl."""
-        if self.active:
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
-
-    def close(self) -> None:
-        """Finish the bar and the trackers."""
-        if self.active:
-            self.bar.close()
-            for _, close in self.trackers:
-                close()
-
-
 class DistillationLog(RunLog):
     """A RunLog whose curves are those of a distillation, and whose bar also moves where nothing is rewarded."""
 
@@ -2744,667 +3392,7 @@ class DistillationLog(RunLog):
             self.bar.write(f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}", file=sys.stderr)
 
 
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def open_tracker(name: str, config: Config, start: int):
-    """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
-    try:
-        if name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
-            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
-        if name == "wandb":
-            import wandb
-
-            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
-        return lambda metrics, step: run.log(metrics, step=step), run.finish
-    except ImportError:
-        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
-    except Exception as error:
-        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
-
-
-def plot_curves(source: Path, target: Path) -> None:
-    """Draw reward, KL, length, entropy, explained variance and clipping over the steps."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    panels = [
-        ("reward", ["reward/mean", "eval/accuracy"]),
-        ("KL (nats per token)", ["kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"]),
-        ("completion length (tokens)", ["rollout/length_mean"]),
-        ("entropy (nats)", ["policy/entropy", "policy/teacher_entropy"]),
-        (
-            "explained variance, equal groups, overlap",
-            ["value/explained_variance", "reward/zero_std_frac", "policy/overlap"],
-        ),
-        ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
-    ]
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
-    temporary = target.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
-    os.replace(temporary, target)
-
-
-# ------------------------------------------------------------------------------------------------ checkpoints
-
-
-def follow_umask(folder: Path) -> None:
-    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
-    allowed = folder.stat().st_mode & 0o666
-    for file in filter(Path.is_file, folder.rglob("*")):
-        file.chmod(file.stat().st_mode & 0o111 | allowed)
-
-
-def write_folder(target: Path, write) -> None:
-    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        write(temporary)
-        follow_umask(temporary)
-        for file in filter(Path.is_file, temporary.rglob("*")):
-            with file.open("rb") as f:
-                os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(temporary, target)
-    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
-        shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
-
-
-def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: dict) -> None:
-    """Save everything that the next step depends on, atomically; keep the newest few."""
-    import torch
-
-    states, failure = gather_rows([rng_state()]), None
-    if world()[0] == 0:
-
-        def write(folder: Path) -> None:
-            models.policy.save_pretrained(folder / "policy")
-            save_tokenizer(models.tokenizer, folder / "policy")
-            if models.critic:
-                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
-                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
-            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
-            torch.save(saved, folder / "optimizer.pt")
-            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
-
-        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
-        try:
-            if not target.exists():  # saved already: nothing changes between two saves of one step
-                write_folder(target, write)
-            for old in checkpoints(config)[: -config.keep_checkpoints]:
-                shutil.rmtree(old)
-        except UserError as error:
-            failure = error
-    gather_rows([], failure)  # nobody goes on before the checkpoint is there
-
-
-def checkpoints(config: Config) -> list[Path]:
-    """Complete checkpoints of the run, oldest first."""
-    return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
-
-
-def rng_state() -> dict:
-    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
-
-
-def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
-    """Load optimizer, scaler and generators; return the saved state."""
-    import numpy as np
-    import torch
-
-    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
-    optimizer.load_state_dict(saved["optimizer"])
-    scaler.load_state_dict(saved["scaler"])
-    states = saved["rng"][world()[0] % len(saved["rng"])]
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
-    return json.loads((checkpoint / "state.json").read_text())
-
-
-def find_checkpoint(config: Config) -> Path | None:
-    """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
-    folder = Path(config.output_dir)
-    if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
-        return None
-    if (folder / "config.json").exists():
-        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
-        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
-    if not checkpoints(config):
-        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
-    return next(reversed(checkpoints(config)), None)
-
-
-def make_folder(config: Config) -> None:
-    """Create the output folder, once everybody has looked for another run's files in it."""
-    gather_rows([None])
-    try:
-        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
-
-
-def write_settings(config: Config) -> None:
-    """Write config.json, once all else is known to be in order."""
-    if world()[0] == 0:
-        temporary = Path(config.output_dir) / "config.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
-        os.replace(temporary, temporary.with_name("config.json"))
-
-
-def export(config: Config, models: Models, target: Path) -> None:
-    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
-    from transformers import AutoConfig
-
-    if world()[0] != 0:
-        return
-    policy = models.policy
-    if config.lora_rank and config.merge_lora:
-        policy = policy.merge_and_unload()
-    if not config.lora_rank:
-        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
-
-    def write(folder: Path) -> None:
-        policy.save_pretrained(folder)
-        save_tokenizer(models.tokenizer, folder)
-
-    write_folder(target, write)
-
-
-# ------------------------------------------------------------------------------------------------ run
-
-
-class StopRequest:
-    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
-
-    def __init__(self):
-        self.signum, self.earlier = 0, {}
-        if threading.current_thread() is threading.main_thread():  # signals reach no other
-            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
-
-    def restore(self) -> None:
-        """Put the earlier handlers back."""
-        for signum, handler in self.earlier.items():
-            signal.signal(signum, handler)
-
-    def handle(self, signum, frame) -> None:
-        """Signal handler."""
-        if self.signum:
-            raise KeyboardInterrupt
-        self.signum = signum
-        say("stopping after this step; once more to stop at once")
-
-    def agreed(self) -> int:
-        """The signal that any process got, 0 for none."""
-        return max(gather_rows([self.signum]))
-
-
-def device_name(config: Config) -> str:
-    """The device that --device names; auto is a CUDA GPU, else the CPU."""
-    import torch
-
-    name = config.device
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
-    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
-    return name
-
-
-def start_processes(config: Config):
-    """Return this process's device; join the process group of a torchrun launch."""
-    import torch
-    import torch.distributed as dist
-
-    name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        if name == "cuda":
-            name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
-
-
-def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
-
-
-def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
-    import numpy as np
-    import torch
-
-    started = time.perf_counter()
-    if Path(config.model).is_dir():
-        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
-    device = start_processes(config)
-    check_settings_of_run(config, world()[1])
-    settle_precision(config, device)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
-        set_seed(config.seed)
-    teacher_specs(config)
-    reward, tokenizer = optional_reward(config), load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer)
-    for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns(row)
-    checkpoint = find_checkpoint(config)
-    check_teachers(config, tokenizer, rows, held_out)
-    models = load_student_and_teachers(config, device, checkpoint)
-    check_context(config, models, rows + held_out)
-    optimizer = student_optimizer(config, models)
-    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
-    state = {"step": 0, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
-    state |= {"prompts": 0, "pending": None}  # prompts taken from the stream; metrics of a step still to be evaluated
-    if checkpoint:
-        saved = restore(models, optimizer, scaler, checkpoint)
-        state = {key: saved[key] for key in state}
-    engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
-    make_folder(config)
-    log, stop = DistillationLog(config, state["step"] if checkpoint else -1), StopRequest()
-    write_settings(config)
-
-    def save() -> None:
-        seconds = state["seconds"] + time.perf_counter() - started
-        save_checkpoint(config, models, optimizer, scaler, {**state, "seconds": seconds})
-
-    def held_out_evaluation(step: int) -> dict:
-        engine.sync()
-        metrics, samples = evaluate(config, models, engine, reward, held_out)
-        log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
-        return {"metrics": metrics, "examples": examples}
-
-    def finish_step() -> None:
-        step, metrics = state["step"], state["pending"]
-        if held_out and (step == config.steps or (config.eval_every and step % config.eval_every == 0)):
-            state["eval_after"] = held_out_evaluation(step)
-            metrics |= state["eval_after"]["metrics"]
-        log.metrics(step, metrics)
-        state["pending"] = None
-
-    try:
-        if held_out and state["eval_before"] is None:
-            state["eval_before"] = held_out_evaluation(0)
-            log.metrics(0, state["eval_before"]["metrics"])
-        if state["pending"]:
-            finish_step()
-        for step in range(state["step"], config.steps):
-            timer = {}
-
-            # rollout: every process samples its share of the prompts and gets the whole batch
-            engine.sync()
-            samples, prompts = rollout_batch(config, models, engine, reward, rows, step, state["prompts"], timer)
-
-            # the teacher's part, and the update
-            begin = time.perf_counter()
-            batch = distillation_batch(config, models, samples, config.kl_coef)
-            metrics = batch_metrics(config, batch, samples, timer)
-            metrics |= train_on_batch(config, models, optimizer, scaler, batch, step, state)
-            timer["update"] = time.perf_counter() - begin
-            metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
-
-            # logs, evaluation, checkpoint
-            step += 1
-            state |= {"step": step, "prompts": prompts, "pending": metrics}
-            finish_step()
-            if config.sample_every and step % config.sample_every == 0:
-                log.samples(step, "train", samples)
-            if config.plot_every and step % config.plot_every == 0:
-                log.plot()
-            signum = stop.agreed()
-            if signum or (config.save_every and step % config.save_every == 0) or step == config.steps:
-                save()
-            if signum and step < config.steps:
-                log.plot()
-                say(f"stopped by signal {signum} after step {step}; go on with --resume")
-                return 128 + signum
-        summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-        for name in ("before", "after"):
-            if state[f"eval_{name}"]:
-                metrics = state[f"eval_{name}"]["metrics"]
-                for short, key in (("accuracy", "eval/accuracy"), ("reverse_kl", "eval/reverse_kl")):
-                    summary |= {f"{short}_{name}": metrics[key]} if key in metrics else {}
-                summary |= {f"eval_{name}": state[f"eval_{name}"]}
-        log.plot()
-        export(config, models, Path(config.output_dir) / "final")
-        summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
-    except RewardError:
-        save()  # scoring changes no weights: these are the last step's, its metrics with them if not yet logged
-        raise
-    finally:
-        log.close()
-        stop.restore()
-    report_distillation(config, summary)
-    return 0
-
-
-# ------------------------------------------------------------------------------------------------ memory
-
-
-FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
-QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
-INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
-
-
-@dataclass(frozen=True)
-class DecoderShape:
-    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
-
-    layers: int
-    hidden: int
-    vocab: int
-    embeddings: int  # weights of the embedding and the output layer
-    heads: int
-    queries: int  # heads x head size
-    keys: int  # kv heads x head size
-    inner: int  # width of the MLP, or of one expert
-    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
-    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
-    norms: int  # per layer
-    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
-    qk_norm: bool
-    softcap: bool  # of attention scores
-    logit_softcap: bool
-    experts: int  # that a token visits; 0 for a dense MLP
-    shared_inner: int  # of the expert that every token visits
-
-
-def first_set(config: dict, names, default=0):
-    """The value of the first of several keys that a config has, and that is neither None nor 0."""
-    return next((config[name] for name in names if config.get(name)), default)
-
-
-def decoder_shape(config: dict) -> DecoderShape:
-    """Read the config.json of a decoder, its text part where there are several."""
-    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
-    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
-    head = config.get("head_dim") or hidden // heads
-    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
-    rms = bool(config.get("rms_norm_eps"))
-    gated = rms or activation in ("silu", "swish")
-    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
-    return DecoderShape(
-        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
-        hidden=hidden,
-        vocab=config["vocab_size"],
-        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
-        heads=heads,
-        queries=heads * head,
-        keys=(config.get("num_key_value_heads") or heads) * head,
-        inner=first_set(config, widths, 4 * hidden),
-        gated=gated,
-        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
-        norms=4 if kind in FOUR_NORMS else 2,
-        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
-        qk_norm=kind in QK_NORM,
-        softcap=bool(config.get("attn_logit_softcapping")),
-        logit_softcap=bool(config.get("final_logit_softcapping")),
-        experts=experts,
-        shared_inner=config.get("shared_expert_intermediate_size") or 0,
-    )
-
-
-@dataclass(frozen=True)
-class PassShape:
-    """A micro-batch, and how it runs through a network."""
-
-    rows: int
-    length: int  # tokens of a row, pads included
-    compute: int = 4  # bytes per number in matrix products
-    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
-    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
-    checkpointing: bool = False
-    lora_rank: int = 0  # 0: all weights are trained
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the micro-batch, pads included."""
-        return self.rows * self.length
-
-    @property
-    def casts(self) -> bool:
-        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
-        return self.compute < (4 if self.lora_rank else self.stream)
-
-    @property
-    def padded(self) -> bool:
-        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
-        return self.rows > 1 and self.attention != "flash"
-
-
-def attention_kind(implementation: str | None) -> str:
-    """What PassShape calls an attention of transformers."""
-    name = implementation or "sdpa"
-    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
-
-
-def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
-    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
-    if model.norm == "layer":
-        return 4 if run.casts else run.stream
-    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
-
-
-def attention_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the attention of one layer keeps, from its queries to its output."""
-    width, queries, keys = run.compute, model.queries, model.keys
-    repeated = run.padded or run.attention == "eager"
-    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
-    if run.lora_rank and run.casts:
-        per_token += queries * width
-    if model.qk_norm:
-        per_token += (queries + keys) * norm_bytes(model, run, width)
-    pairs = run.rows * run.length**2
-    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
-        scores = 4 + width * (width < 4) + width * model.softcap
-        return run.tokens * per_token + pairs * model.heads * scores
-    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
-
-
-def mlp_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
-    copies = model.inner_copies
-    if not model.experts:
-        return run.tokens * copies * model.inner * run.compute
-    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
-    return run.tokens * (routed + copies * model.shared_inner * run.compute)
-
-
-def layer_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
-    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
-    if run.casts and model.gated:
-        inputs = 4 if model.experts else 5
-    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
-    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
-    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
-
-
-def layer_weights(model: DecoderShape) -> int:
-    """Weights of the linear layers of one decoder layer, routed experts apart."""
-    inner = model.shared_inner if model.experts else model.inner
-    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
-
-
-def weight_copies(model: DecoderShape, run: PassShape) -> float:
-    """Bytes of the copies that autocast makes of one layer's float32 weights."""
-    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
-
-
-def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
-
-    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
-    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
-    """
-    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
-    if run.checkpointing:
-        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
-    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
-
-
-def layer_transient(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
-    inner = model.inner * (model.experts or 1)
-    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
-    if run.lora_rank and run.casts:
-        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
-    if run.attention != "eager":
-        return mlp
-    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
-    return max(mlp, scores - mlp_activations(model, run))
-
-
-def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
-    saved = saved_for_backward(model, run)
-    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
-    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
-    copies, layer = weight_copies(model, run), layer_transient(model, run)
-    if not run.checkpointing:
-        return mask + saved + max(states + head, layer)
-    forward = model.layers * copies + layer
-    again = layer_activations(model, run) + copies + layer
-    return mask + saved + max(forward, states + head, again)
-
-
-def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
-    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
-    buffers += model.logit_softcap
-    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
-
-
-def adapter_weights(model: DecoderShape, rank: int) -> int:
-    """Weights of LoRA adapters of a rank on all linear layers."""
-    hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
-    sides += (3 if model.gated else 2) * (hidden + inner)
-    return model.layers * rank * sides
-
-
-def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
-    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
-    embeddings = min(model.embeddings, parameters)
-    return (parameters - embeddings) * width + embeddings * embedding_width
-
-
-def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
-    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
-
-
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
-
-
-def report_distillation(config: Config, summary: dict) -> None:
-    """Write summary.json and print what a person wants to know at the end."""
-    if world()[0] != 0:
-        return
-    folder = Path(config.output_dir)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
-    if "eval_after" in summary:
-        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-        for before, after in pairs:
-            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-        for name, text in (("accuracy", "accuracy"), ("reverse_kl", "reverse KL")):
-            if f"{name}_before" in summary:
-                print(f"held-out {text} {summary[f'{name}_before']:.4g} -> {summary[f'{name}_after']:.4g}", end=", ")
-    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
-    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
-
-
-def update_pass(config: Config, model, longest: int, processes: int) -> PassShape:
-    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion."""
-    rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
-    width = 4 if config.precision == "fp32" else 2
-    return PassShape(
-        rows=max(1, rows),
-        length=longest,
-        compute=width,
-        stream=width if config.lora_rank else 4,
-        attention=attention_kind(model.config._attn_implementation),
-        checkpointing=config.gradient_checkpointing,
-        lora_rank=config.lora_rank,
-    )
-
-
-def network_bytes(config: Config, shape: DecoderShape, parameters: int) -> tuple[float, float]:
-    """Bytes of a trained network's weights with its optimizer's state, and of its gradients."""
-    if not config.lora_rank:
-        return 12 * parameters, 4 * parameters  # float32: weights, and the two moments of AdamW
-    width = 4 if config.precision == "fp32" else 2
-    base = frozen_bytes(shape, parameters, 0.516 if config.load_in_4bit else width, width)
-    adapters = adapter_weights(shape, config.lora_rank)
-    return base + 12 * adapters, 4 * adapters
-
+# -------------------------------------------------------------- memory (src/programs/on_policy_distillation/memory.py)
 
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 
@@ -3452,15 +3440,18 @@ def distillation_memory(config: Config, networks: dict, prompt: int, processes: 
     }
 
 
+# ------------------------------------------------------------ dry run (src/programs/on_policy_distillation/dry_run.py)
+
+
 def print_distillation_plan(config: Config) -> None:
     """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
-    check_settings_of_run(config, size)
+    check_config(config, size)
     settle_precision(config, torch.device(device_name(config)))
-    optional_reward(config)
+    load_reward(config)
     rows, held_out = load_splits(config, tokenizer)
     check_teachers(config, tokenizer, rows, held_out)
     prompts = [row["prompt"] for row in rows + held_out]
@@ -3491,6 +3482,136 @@ def print_distillation_plan(config: Config) -> None:
     print(json.dumps(plan, indent=1))
 
 
+# -------------------------------------------------------------------- run (src/programs/on_policy_distillation/run.py)
+
+
+def train(config: Config) -> int:
+    """Train as configured and return the exit code."""
+    import numpy as np
+    import torch
+
+    started = time.perf_counter()
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    device = start_processes(config)
+    check_config(config, world()[1])
+    settle_precision(config, device)
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
+        set_seed(config.seed)
+    teacher_specs(config)
+    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
+    checkpoint = find_checkpoint(config)
+    check_teachers(config, tokenizer, rows, held_out)
+    models = load_models(config, device, checkpoint)
+    check_context(config, models, rows + held_out)
+    optimizer = make_optimizer(config, models)
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
+    state = {"step": 0, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
+    state |= {"prompts": 0, "pending": None}  # prompts taken from the stream; metrics of a step still to be evaluated
+    if checkpoint:
+        saved = restore(models, optimizer, scaler, checkpoint)
+        state = {key: saved[key] for key in state}
+    engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
+    make_folder(config)
+    log, stop = DistillationLog(config, state["step"] if checkpoint else -1), StopRequest()
+    write_settings(config)
+
+    def save() -> None:
+        seconds = state["seconds"] + time.perf_counter() - started
+        save_checkpoint(config, models, optimizer, scaler, {**state, "seconds": seconds})
+
+    def held_out_evaluation(step: int) -> dict:
+        engine.sync()
+        metrics, samples = evaluate(config, models, engine, reward, held_out)
+        log.samples(step, "eval", samples)
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        return {"metrics": metrics, "examples": examples}
+
+    def finish_step() -> None:
+        step, metrics = state["step"], state["pending"]
+        if held_out and (step == config.steps or (config.eval_every and step % config.eval_every == 0)):
+            state["eval_after"] = held_out_evaluation(step)
+            metrics |= state["eval_after"]["metrics"]
+        log.metrics(step, metrics)
+        state["pending"] = None
+
+    try:
+        if held_out and state["eval_before"] is None:
+            state["eval_before"] = held_out_evaluation(0)
+            log.metrics(0, state["eval_before"]["metrics"])
+        if state["pending"]:
+            finish_step()
+        for step in range(state["step"], config.steps):
+            timer = {}
+
+            # rollout: every process samples its share of the prompts and gets the whole batch
+            engine.sync()
+            samples, prompts = rollout_batch(config, models, engine, reward, rows, step, state["prompts"], timer)
+
+            # the teacher's part, and the update
+            begin = time.perf_counter()
+            batch = make_experience(config, models, samples, config.kl_coef)
+            metrics = batch_metrics(config, batch, samples, timer)
+            metrics |= update(config, models, optimizer, scaler, batch, step, state)
+            timer["update"] = time.perf_counter() - begin
+            metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
+
+            # logs, evaluation, checkpoint
+            step += 1
+            state |= {"step": step, "prompts": prompts, "pending": metrics}
+            finish_step()
+            if config.sample_every and step % config.sample_every == 0:
+                log.samples(step, "train", samples)
+            if config.plot_every and step % config.plot_every == 0:
+                log.plot()
+            signum = stop.agreed()
+            if signum or (config.save_every and step % config.save_every == 0) or step == config.steps:
+                save()
+            if signum and step < config.steps:
+                log.plot()
+                say(f"stopped by signal {signum} after step {step}; go on with --resume")
+                return 128 + signum
+        summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+        for name in ("before", "after"):
+            if state[f"eval_{name}"]:
+                metrics = state[f"eval_{name}"]["metrics"]
+                for short, key in (("accuracy", "eval/accuracy"), ("reverse_kl", "eval/reverse_kl")):
+                    summary |= {f"{short}_{name}": metrics[key]} if key in metrics else {}
+                summary |= {f"eval_{name}": state[f"eval_{name}"]}
+        log.plot()
+        export(config, models, Path(config.output_dir) / "final")
+        summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
+    except RewardError:
+        save()  # scoring changes no weights: these are the last step's, its metrics with them if not yet logged
+        raise
+    finally:
+        log.close()
+        stop.restore()
+    report_distillation(config, summary)
+    return 0
+
+
+def report_distillation(config: Config, summary: dict) -> None:
+    """Write summary.json and print what a person wants to know at the end."""
+    if world()[0] != 0:
+        return
+    folder = Path(config.output_dir)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    if "eval_after" in summary:
+        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+        for before, after in pairs:
+            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+        for name, text in (("accuracy", "accuracy"), ("reverse_kl", "reverse KL")):
+            if f"{name}_before" in summary:
+                print(f"held-out {text} {summary[f'{name}_before']:.4g} -> {summary[f'{name}_after']:.4g}", end=", ")
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     try:
@@ -3512,12 +3633,6 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     finally:
         leave_processes()
-
-
-# The names under which scripts/selfcheck.py looks for what a trainer does; in ppo_train.py the bodies are others.
-check_config, load_reward, load_models = check_settings_of_run, optional_reward, load_student_and_teachers
-make_experience, make_optimizer = distillation_batch, student_optimizer
-update, accumulate_gradients = train_on_batch, student_gradients
 
 
 if __name__ == "__main__":

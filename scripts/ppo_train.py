@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/ppo_train/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
@@ -42,6 +44,7 @@ import dataclasses
 import difflib
 import functools
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import itertools
@@ -57,14 +60,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BUNDLE = Path(__file__).resolve().parent.parent
-EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
-EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
-EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
-EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
-
-
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -97,224 +93,37 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ settings
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-def setting(default, help, choices=None):
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the BaseConfig of every program is; the parts name the fields that they read."""
+
+
+def setting(default, help, choices=None, positive=False, free=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
-    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices}, **value)
-
-
-@dataclass
-class Config:
-    """All settings and their defaults; every field is a flag and a key of --config.
-
-    A field left at None takes the value that PRESETS gives it for `algorithm`.
-    """
-
-    # model and data
-    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
-    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
-    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
-    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
-    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
-    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
-    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
-    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
-    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
-    # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update")
-    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size")
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted")
-    max_new_tokens: int = setting(256, "longest completion")
-    temperature: float = setting(1.0, "sampling temperature; all log-probs are of the logits divided by it")
-    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
-    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
-    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
-    # algorithm: choices
-    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
-    group_size: int = setting(None, "completions per prompt")
-    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
-    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
-    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(None, "passes over each batch")
-    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size")
-    # algorithm: divergence from the reference
-    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
-    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
-    kl_estimator: str = setting(
-        None,
-        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
-        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
-        ["k1", "k2", "k3", "k3_ratio"],
-    )
-    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts")
-    # algorithm: scores
-    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
-    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
-    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
-    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
-    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
-    # algorithm: details of advantages and losses
-    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
-    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
-    gae_lambda: float = setting(0.95, "GAE lambda")
-    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
-    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
-    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
-    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
-    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
-    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages")
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others")
-    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
-    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
-    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
-    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
-    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
-    # algorithm: sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
-        "outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
-    mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w")
-    # critic, for advantage gae
-    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
-    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
-    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
-    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
-    vf_coef: float = setting(0.5, "weight of the value loss")
-    # optimization
-    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
-    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
-    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
-    warmup_steps: int = setting(0, "steps over which the learning rates rise")
-    weight_decay: float = setting(0.0, "AdamW weight decay")
-    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters where gradients are as small")
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each")
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
-    # precision and memory
-    precision: str = setting(
-        "auto",
-        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
-        ["auto", "fp32", "bf16", "fp16"],
-    )
-    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
-    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once")
-    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
-    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
-    merge_lora: bool = setting(False, "merge the adapters into final/")
-    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
-    # logs and checkpoints
-    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
-    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
-    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
-    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
-    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep")
-    resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
-    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
-
-    def __post_init__(self):
-        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
-        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
-
-
-# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
-# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
-GROUP_DEFAULTS = {
-    **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
-    **{"ppo_epochs": 1, "minibatches": 1, "kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3"},
-    **{"missing_eos_penalty": 0.0, "overlong_share": 0.0, "dynamic_sampling": False},
-    **{"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 0.0},
-}
-REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
-PRESETS = {
-    "ppo": {
-        **{"group_size": 1, "advantage": "gae", "ppo_epochs": 2, "kl_coef": 0.01, **REWARD_KL},
-        **{"dual_clip": 3.0},
-    },
-    "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
-    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
-    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
-    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
-    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
-    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
-    "remax": {
-        **{"group_size": 1, "advantage": "remax", "aggregation": "seq_mean_token_sum", "kl_coef": 0.01, **REWARD_KL},
-    },
-    "opo": {"advantage": "opo"},
-    "gpg": {"advantage": "gpg", "loss": "reinforce"},
-    "maxrl": {"advantage": "maxrl"},
-    "gdpo": {"advantage": "gdpo"},
-    "gspo": {
-        **{"loss": "gspo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-        **{"clip_eps_low": 3e-4, "clip_eps_high": 4e-4},
-    },
-    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
-    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-    "gmpo": {
-        **{"loss": "gmpo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-        **{"clip_eps_low": 0.4, "clip_eps_high": 0.4},
-    },
-    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
-    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
-    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
-    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
-}
-READ_BY = {  # settings that only some values of a choice read
-    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
-    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
-    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
-    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
-    "gamma": ("advantage", {"gae", "reinforce_pp"}),
-    **dict.fromkeys(
-        ("clip_eps_low", "clip_eps_high"),
-        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
-    ),
-    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
-    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
-    **{"cov_frac": ("loss", {"clip_cov", "kl_cov"}), "kl_cov_coef": ("loss", {"kl_cov"})},
-    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
-    **{"norm_length": ("aggregation", {"fixed_length"}), "max_refills": ("dynamic_sampling", {True})},
-}
-GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
-
-
-FREE_ON_RESUME = {
-    *("steps", "output_dir", "resume", "dry_run", "device", "report_to", "keep_checkpoints", "micro_batch_tokens"),
-    *("rollout_batch_size", "logits_chunk", "gradient_checkpointing"),
-    *("sample_every", "plot_every", "eval_every", "save_every", "max_bad_updates", "merge_lora", "vllm_memory"),
-    *("reward_timeout", "reward_concurrency", "reward_retries"),
-}
-
-
-POSITIVE = (
-    *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
-    *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
-    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high", "reward_concurrency", "adam_eps"),
-)
+    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
 
 
 def parse_bool(text: str) -> bool:
@@ -352,11 +161,6 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def suggest(word: str, names: list[str]) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
-
-
 def yaml_flags(path: str, names: list[str]) -> list[str]:
     """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
     import yaml
@@ -376,7 +180,7 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_settings(argv: list[str], config_class, description: str):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     parser = build_parser(config_class, description)
     known, unknown = parser.parse_known_args(argv)
@@ -391,17 +195,304 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return config_class(**flags)
 
 
-def check_config(config: Config, world: int = 1) -> None:
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def free_on_resume(config) -> set[str]:
+    """Names of the settings that may change on --resume."""
+    return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
+
+
+# ----------------------------------------------------------------------- settings (src/programs/ppo_train/settings.py)
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config.
+
+    A field left at None takes the value that PRESETS gives it for `algorithm`.
+    """
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
+    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
+    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    # algorithm: choices
+    algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
+    group_size: int = setting(None, "completions per prompt", positive=True)
+    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
+    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
+    aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
+    # algorithm: divergence from the reference
+    kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
+    kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
+    kl_estimator: str = setting(
+        None,
+        "d, d^2/2, exp(-d) + d - 1, d = log policy/reference, or the last times the ratio. Gradient in the reward: k1 "
+        "reverse KL, k2 and k3 neither; in the loss: k1 none, k2 and k3_ratio reverse KL, k3 forward KL",
+        ["k1", "k2", "k3", "k3_ratio"],
+    )
+    kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
+    # algorithm: scores
+    missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
+    overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
+    mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
+    dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
+    max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    # algorithm: details of advantages and losses
+    advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
+    gamma: float = setting(1.0, "discount (gae, reinforce_pp)")
+    gae_lambda: float = setting(0.95, "GAE lambda")
+    whiten_rewards: bool = setting(False, "gae: divide per-token rewards by their standard deviation")
+    whiten_advantages: bool = setting(True, "gae: give advantages mean 0 and variance 1")
+    clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
+    clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
+    dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
+    # algorithm: sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "correct by w = trainer/sampler probability: a token's cut at mismatch_high, a token's or sequence's set to 0 "
+        "outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # critic, for advantage gae
+    critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
+    critic_model: str = setting("", "backbone of a separate critic (default: --model)")
+    critic_warmup_steps: int = setting(0, "first steps that update the critic only")
+    value_clip: float = setting(0.2, "bound on a value's move from its old value (0: off)")
+    vf_coef: float = setting(0.5, "weight of the value loss")
+    # optimization
+    lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
+    critic_lr: float = setting(0.0, "critic learning rate (0: 1e-3 below 50M parameters, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rates rise")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
+    )
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+    def __post_init__(self):
+        need(self.algorithm in PRESETS, f"got algorithm {self.algorithm!r}; expected one of {', '.join(PRESETS)}")
+        for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
+
+
+# -------------------------------------------------------------------------------------- presets (src/parts/presets.py)
+
+# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
+# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
+GROUP_DEFAULTS = {
+    "group_size": 8,
+    "advantage": "grpo",
+    "loss": "clip",
+    "aggregation": "token_mean",
+    "ppo_epochs": 1,
+    "minibatches": 1,
+    "kl_coef": 0.0,
+    "kl_in": "loss",
+    "kl_estimator": "k3",
+    "missing_eos_penalty": 0.0,
+    "overlong_share": 0.0,
+    "dynamic_sampling": False,
+    "clip_eps_low": 0.2,
+    "clip_eps_high": 0.2,
+    "dual_clip": 0.0,
+}
+REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
+PRESETS = {
+    "ppo": {
+        "group_size": 1,
+        "advantage": "gae",
+        "ppo_epochs": 2,
+        "kl_coef": 0.01,
+        **REWARD_KL,
+        "dual_clip": 3.0,
+    },
+    "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
+    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
+    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
+    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
+    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
+    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
+    "remax": {
+        "group_size": 1,
+        "advantage": "remax",
+        "aggregation": "seq_mean_token_sum",
+        "kl_coef": 0.01,
+        **REWARD_KL,
+    },
+    "opo": {"advantage": "opo"},
+    "gpg": {"advantage": "gpg", "loss": "reinforce"},
+    "maxrl": {"advantage": "maxrl"},
+    "gdpo": {"advantage": "gdpo"},
+    "gspo": {
+        "loss": "gspo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 3e-4,
+        "clip_eps_high": 4e-4,
+    },
+    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
+    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+    "gmpo": {
+        "loss": "gmpo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 0.4,
+        "clip_eps_high": 0.4,
+    },
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
+    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
+    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
+    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+READ_BY = {  # settings that only some values of a choice read
+    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
+    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
+    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
+    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
+    "gamma": ("advantage", {"gae", "reinforce_pp"}),
+    **dict.fromkeys(
+        ("clip_eps_low", "clip_eps_high"),
+        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
+    ),
+    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
+    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
+    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
+    "kl_cov_coef": ("loss", {"kl_cov"}),
+    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
+    "norm_length": ("aggregation", {"fixed_length"}),
+    "max_refills": ("dynamic_sampling", {True}),
+}
+GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
+
+
+def check_algorithm(config: BaseConfig) -> None:
+    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
+    c, grouped = config, config.advantage in GROUPED
+    need(
+        c.group_size > 1 or not grouped,
+        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
+        "mean is the baseline; try --group_size 8",
+    )
+    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
+    need(grouped or not c.dynamic_sampling, dynamic)
+    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    in_reward = c.kl_in == "reward"
+    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
+    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
+    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
+    fixed = c.aggregation == "fixed_length"
+    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    usual = type(config)(algorithm=c.algorithm)
+    for name, (choice, values) in READ_BY.items():
+        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
+    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
+        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
+
+
+def check_config(config: BaseConfig, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
     need(
         config.top_p == 1.0 and config.top_k == 0,
         f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
         "policy whose log-probs the ratio compares; try a lower --temperature",
     )
-    for name, value in vars(config).items():
-        if isinstance(value, int | float):
-            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
-            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    check_numbers(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
@@ -426,40 +517,114 @@ def check_config(config: Config, world: int = 1) -> None:
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
-def check_algorithm(config: Config) -> None:
-    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
-    c, grouped = config, config.advantage in GROUPED
-    need(
-        c.group_size > 1 or not grouped,
-        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
-        "mean is the baseline; try --group_size 8",
-    )
-    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
-    need(grouped or not c.dynamic_sampling, dynamic)
-    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
-    in_reward = c.kl_in == "reward"
-    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
-    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
-    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
-    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
-    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
-    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
-    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
-    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
-    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
-    fixed = c.aggregation == "fixed_length"
-    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
-    usual = Config(algorithm=c.algorithm)
-    for name, (choice, values) in READ_BY.items():
-        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
-        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
-        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
-    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
-        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
+# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
 
 
-# ------------------------------------------------------------------------------------------------ numerics
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def sum_over_processes(tensor):
+    """Sum a tensor over all processes in place and return it."""
+    if world()[1] > 1:
+        import torch.distributed as dist
+
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def of_first_process(tensor):
+    """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
+    rank, size = world()
+    if size == 1:
+        return tensor
+    return sum_over_processes(tensor.clone() if rank == 0 else tensor.new_zeros(tensor.shape))
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+def device_name(config: BaseConfig) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
+def start_processes(config: BaseConfig):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = device_name(config)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
+
+    def __init__(self):
+        self.signum, self.earlier = 0, {}
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+
+# ------------------------------------------------------------------------------------ numerics (src/parts/numerics.py)
 
 
 def masked_mean(x, mask):
@@ -517,6 +682,16 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     return torch.cat(logprobs), torch.cat(entropy)
 
 
+def explained_variance(values, returns, mask) -> float:
+    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
+    r, error = returns[mask.bool()], (returns - values)[mask.bool()]
+    var = r.var(unbiased=False)
+    return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
+
+
+# ------------------------------------------------------------------------------------------------ kl (src/parts/kl.py)
+
+
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
     """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
     d = logprobs - ref_logprobs
@@ -538,90 +713,15 @@ def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
     return kl_estimate(logprobs, ref_logprobs, estimator)
 
 
-def shape_rewards(scores, kl, response_mask, kl_coef: float):
-    """Per-token rewards [B, T]: -kl_coef * kl everywhere, plus scores [B] on the last response token."""
-    import torch
-
-    rewards = -kl_coef * kl * response_mask
-    positions = torch.arange(response_mask.shape[1], device=response_mask.device)
-    last = (positions * response_mask).argmax(dim=1, keepdim=True)  # [B, 1]
-    return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
-
-
-def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
-    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
-
-    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
-
-    Returns:
-        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
-    """
-    import torch
-
-    next_value = torch.zeros_like(values[:, 0])
-    next_advantage = torch.zeros_like(values[:, 0])
-    advantages = torch.zeros_like(values)
-    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
-    for t in reversed(range(start, values.shape[1])):
-        delta = rewards[:, t] + gamma * next_value - values[:, t]
-        advantage = delta + gamma * gae_lambda * next_advantage
-        keep = response_mask[:, t].bool()
-        next_value = torch.where(keep, values[:, t], next_value)
-        next_advantage = torch.where(keep, advantage, next_advantage)
-        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
-    return advantages, (advantages + values) * response_mask
-
-
-def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
-    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
-
-    Returns:
-        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
-    """
-    import torch
-
-    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
-    plain = -advantages * ratio
-    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
-    loss = torch.maximum(plain, bounded)
-    if dual_clip:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
-    return loss, ratio, (bounded > plain).float()
-
-
-def value_loss(values, old_values, returns, value_clip: float):
-    """Clipped squared error per token, times 1/2; all [B, T]."""
-    import torch
-
-    loss = (values - returns) ** 2
-    if value_clip:
-        near = old_values + (values - old_values).clamp(-value_clip, value_clip)
-        loss = torch.maximum(loss, (near - returns) ** 2)
-    return 0.5 * loss
-
-
-def explained_variance(values, returns, mask) -> float:
-    """1 - Var[returns - values] / Var[returns] over the masked tokens; 0 when the returns do not vary."""
-    r, error = returns[mask.bool()], (returns - values)[mask.bool()]
-    var = r.var(unbiased=False)
-    return (1 - error.var(unbiased=False) / var).item() if var > 1e-12 else 0.0
-
-
-def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
-    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
-    if step < warmup:
-        return (step + 1) / warmup
-    progress = (step - warmup) / max(1, total - warmup)
-    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
-
-
 def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
     """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
     error = min(max(kl / target - 1, -0.2), 0.2)
     return kl_coef * (1 + error * completions / horizon)
 
 
-# ------------------------------------------------------------------------------------------------ advantages
+# -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
+
+
 #
 # Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
 # [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
@@ -742,20 +842,54 @@ def remax_advantages(rewards, baselines, mask, **_):
     return discounted_returns(rewards, mask, 1.0) - baselines[:, None] * mask
 
 
+def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
+    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
+
+    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
+
+    Returns:
+        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
+    """
+    import torch
+
+    next_value = torch.zeros_like(values[:, 0])
+    next_advantage = torch.zeros_like(values[:, 0])
+    advantages = torch.zeros_like(values)
+    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
+    for t in reversed(range(start, values.shape[1])):
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = delta + gamma * gae_lambda * next_advantage
+        keep = response_mask[:, t].bool()
+        next_value = torch.where(keep, values[:, t], next_value)
+        next_advantage = torch.where(keep, advantage, next_advantage)
+        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
+    return advantages, (advantages + values) * response_mask
+
+
 def gae_advantages(rewards, values, mask, config, **_):
     """Generalized advantage estimation with a critic, [B, T]; see `gae`."""
     return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
 
 
 ADVANTAGES = {
-    **{"gae": gae_advantages, "grpo": grpo_advantages, "mean": mean_advantages, "rloo": rloo_advantages},
-    **{"opo": opo_advantages, "gpg": gpg_advantages, "gpg_verl": gpg_verl_advantages, "maxrl": maxrl_advantages},
-    **{"gdpo": gdpo_advantages, "remax": remax_advantages, "reinforce_pp": reinforce_pp_advantages},
-    **{"reinforce_pp_baseline": reinforce_pp_baseline_advantages},
+    "gae": gae_advantages,
+    "grpo": grpo_advantages,
+    "mean": mean_advantages,
+    "rloo": rloo_advantages,
+    "opo": opo_advantages,
+    "gpg": gpg_advantages,
+    "gpg_verl": gpg_verl_advantages,
+    "maxrl": maxrl_advantages,
+    "gdpo": gdpo_advantages,
+    "remax": remax_advantages,
+    "reinforce_pp": reinforce_pp_advantages,
+    "reinforce_pp_baseline": reinforce_pp_baseline_advantages,
 }
 
 
-# ------------------------------------------------------------------------------------------------ policy losses
+# ---------------------------------------------------------------------------------------- losses (src/parts/losses.py)
+
+
 #
 # Each takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config, and
 # returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
@@ -785,6 +919,34 @@ def likelihood_ratio(logprobs, old_logprobs):
 def sequence_mean(x, mask):
     """Mean of x [B, T] over each row's masked tokens, [B, 1]; 0 for an empty row."""
     return (x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float, dual_clip: float):
+    """Clipped surrogate per token (Schulman 2017, eq. 7) with dual clip (Ye 2020, eq. 5); all [B, T].
+
+    Returns:
+        (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
+    """
+    import torch
+
+    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    loss = torch.maximum(plain, bounded)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return loss, ratio, (bounded > plain).float()
+
+
+def value_loss(values, old_values, returns, value_clip: float):
+    """Clipped squared error per token, times 1/2; all [B, T]."""
+    import torch
+
+    loss = (values - returns) ** 2
+    if value_clip:
+        near = old_values + (values - old_values).clamp(-value_clip, value_clip)
+        loss = torch.maximum(loss, (near - returns) ** 2)
+    return 0.5 * loss
 
 
 def clip_loss(logprobs, old_logprobs, advantages, config, **_):
@@ -899,7 +1061,7 @@ LOSSES = {
 }
 
 
-def check_loss(config: Config) -> None:
+def check_loss(config: BaseConfig) -> None:
     """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
     need(
         isinstance(LOSSES[config.loss], PolicyLoss),
@@ -927,6 +1089,23 @@ def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
     return torch.zeros_like(cov).flatten().index_fill(0, best, 1.0).view_as(cov)
 
 
+def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
+    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+
+    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
+    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
+    """
+    import torch
+
+    d = (old_logprobs - rollout_logprobs) * mask
+    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
+    if how == "none":
+        return torch.ones_like(w)
+    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+
+
+# ------------------------------------------------------------------------------ aggregation (src/parts/aggregation.py)
+
 AGGREGATIONS = {
     "token_mean": "sum over all tokens / their number: DAPO",
     "seq_mean_token_mean": "mean over completions of their token mean: GRPO",
@@ -953,19 +1132,17 @@ def token_weights(mask, config, tokens, sequences):
     return mask / (sequences * divisors.get(config.aggregation, config.norm_length))
 
 
-def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float, high: float):
-    """Weights [B, T] that correct for a sampler that is not the trainer's old policy, from w = exp(old - rollout).
+# -------------------------------------------------------------------------------------- shaping (src/parts/shaping.py)
 
-    tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
-    product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
-    """
+
+def shape_rewards(scores, kl, response_mask, kl_coef: float):
+    """Per-token rewards [B, T]: -kl_coef * kl everywhere, plus scores [B] on the last response token."""
     import torch
 
-    d = (old_logprobs - rollout_logprobs) * mask
-    w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
-    if how == "none":
-        return torch.ones_like(w)
-    return w.clamp(max=high) if how == "tis" else w * ((w >= low) & (w <= high))
+    rewards = -kl_coef * kl * response_mask
+    positions = torch.arange(response_mask.shape[1], device=response_mask.device)
+    last = (positions * response_mask).argmax(dim=1, keepdim=True)  # [B, 1]
+    return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
 
 
 def overlong_penalty(length: int, limit: int, share: float) -> float:
@@ -974,54 +1151,30 @@ def overlong_penalty(length: int, limit: int, share: float) -> float:
     return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
 
 
-# ------------------------------------------------------------------------------------------------ processes
+def length_penalty(config: BaseConfig, sample: dict) -> float:
+    """What is taken from a completion's score for its length."""
+    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
+    return missing + overlong_penalty(len(sample["response_ids"]), config.max_new_tokens, config.overlong_share)
 
 
-def world() -> tuple[int, int]:
-    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    import torch.distributed as dist
-
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+def shaped_score(config: BaseConfig, sample: dict) -> float:
+    """A completion's score after the penalty for its length."""
+    return sample["score"] - length_penalty(config, sample)
 
 
-def sum_over_processes(tensor):
-    """Sum a tensor over all processes in place and return it."""
-    if world()[1] > 1:
-        import torch.distributed as dist
-
-        dist.all_reduce(tensor)
-    return tensor
+def all_equal(config: BaseConfig, group: list[dict]) -> bool:
+    """Whether a group's scored completions score alike (GDPO: by each reward): comparing them teaches nothing."""
+    each, scored = config.advantage == "gdpo", [s for s in group if any(v is not None for v in s["rewards"].values())]
+    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
 
 
-def of_first_process(tensor):
-    """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
-    rank, size = world()
-    if size == 1:
-        return tensor
-    return sum_over_processes(tensor.clone() if rank == 0 else tensor.new_zeros(tensor.shape))
+def reward_parts(config: BaseConfig, sample: dict) -> list[float]:
+    """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
+    own = [math.nan if v is None else v for v in sample["rewards"].values()]
+    return [*own, -length_penalty(config, sample)]
 
 
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
-    size = world()[1]
-    if size == 1:
-        if error:
-            raise error
-        return mine
-    import torch.distributed as dist
-
-    parts = [None] * size
-    dist.all_gather_object(parts, (mine, error))
-    for _, failure in parts:
-        if failure:
-            raise failure
-    merged = [None] * sum(len(rows) for rows, _ in parts)
-    for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
-    return merged
-
-
-# ------------------------------------------------------------------------------------------------ data
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -1086,6 +1239,22 @@ def read_rows(source: str) -> list[dict]:
     raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+
+
 def template_settings(config) -> dict:
     """--chat_template_kwargs as a dict."""
     try:
@@ -1139,6 +1308,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
     if isinstance(prompt, str):
@@ -1149,20 +1321,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
-def check_prompt(prompt, where: str) -> None:
-    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
-
-
-def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
@@ -1194,7 +1353,7 @@ def load_prompts(config: Config, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def batch_rows(rows: list[dict], config: Config, start: int, count: int) -> list[dict]:
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     import numpy as np
 
@@ -1207,45 +1366,40 @@ def batch_rows(rows: list[dict], config: Config, start: int, count: int) -> list
     return picked
 
 
-# ------------------------------------------------------------------------------------------------ reward
+def load_splits(config: BaseConfig, tokenizer) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts."""
+    rows = load_prompts(config, tokenizer, config.data)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return rows, load_prompts(config, tokenizer, held_out) if held_out else []
 
 
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
 
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
     """
-    target, _, weight = spec.partition("*")
-    file, _, name = target.rpartition(":")
-    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
-    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
-            what = f"importing {file} raises {type(error).__name__}: {error}"
-            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
-    members = vars(sys.modules[module_name])
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
-    found = members.get(name)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
-    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
 
 
-FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
 
 
 def is_per_sample(function) -> bool:
@@ -1259,15 +1413,8 @@ def is_per_sample(function) -> bool:
     many = [name for name in ("prompts", "completions") if name in names]
     name = getattr(function, "__name__", type(function).__name__)
     got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
     return bool(one)
-
-
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 class PerSample:
@@ -1309,14 +1456,56 @@ def as_reward(function):
     return PerSample(function) if is_per_sample(function) else function
 
 
-def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
 
 
 @dataclass
@@ -1456,10 +1645,23 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
+
+
+# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
 
 
 class Reward:
@@ -1552,34 +1754,7 @@ class Reward:
         return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [row["prompt"] for row in rows],
-        "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
-        ],
-        "completion_ids": completion_ids,
-        **{name: [row["columns"].get(name) for row in rows] for name in columns},
-    }
-
-
-# ------------------------------------------------------------------------------------------------ models
-
-
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
-
-    policy: object
-    critic: object  # None unless the advantages are GAE's
-    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
+# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
 
 
 def precision_on(precision: str, device) -> str:
@@ -1592,7 +1767,7 @@ def precision_on(precision: str, device) -> str:
     return "bf16" if able else "fp32"
 
 
-def settle_precision(config: Config, device) -> None:
+def settle_precision(config: BaseConfig, device) -> None:
     """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
 
     Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
@@ -1615,7 +1790,7 @@ def widest_float(device):
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def compute_dtype(config: Config, device):
+def compute_dtype(config: BaseConfig, device):
     """The dtype of matrix products and of frozen weights."""
     import torch
 
@@ -1623,7 +1798,7 @@ def compute_dtype(config: Config, device):
     return names[precision_on(config.precision, device)]
 
 
-def autocast(config: Config, device):
+def autocast(config: BaseConfig, device):
     """Context in which the networks run; nothing in fp32."""
     import torch
 
@@ -1631,7 +1806,19 @@ def autocast(config: Config, device):
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-def load_tokenizer(config: Config):
+# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def remember_padding(tokenizer):
+    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
     """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
     from transformers.utils import logging
@@ -1648,13 +1835,6 @@ def load_tokenizer(config: Config):
     return tokenizer
 
 
-def remember_padding(tokenizer):
-    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
-    return tokenizer
-
-
 def save_tokenizer(tokenizer, folder: Path) -> None:
     """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
     backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
@@ -1662,6 +1842,22 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
         backend.enable_padding(**padding) if padding else backend.no_padding()
         backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
     tokenizer.save_pretrained(folder)
+
+
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
 
 
 def disable_dropout(model) -> None:
@@ -1697,7 +1893,7 @@ def keep_differentiable(model) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def load_network(auto_class, source: str, config: Config, device, frozen: bool = False):
+def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
 
@@ -1726,7 +1922,7 @@ def without_adapters(model) -> list[str]:
     return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
 
 
-def add_lora(model, config: Config, folder: Path | None = None):
+def add_lora(model, config: BaseConfig, folder: Path | None = None):
     """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
     from peft import LoraConfig, PeftModel, get_peft_model
 
@@ -1747,84 +1943,18 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def make_critic(config: Config, policy, device):
-    """A value head that starts at 0, with its own backbone when the critic is separate."""
-    import torch
-    from transformers import AutoModel
-
-    critic = torch.nn.Module()
-    critic.backbone = None
-    if config.critic == "separate":
-        critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
-        known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
-        need(
-            known >= used,
-            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
-        )
-        if config.lora_rank:
-            critic.backbone = add_lora(critic.backbone, config)
-    size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
-    critic.head = torch.nn.Linear(size, 1, device=device)  # float32 whatever the backbone's dtype
-    torch.nn.init.zeros_(critic.head.weight)
-    torch.nn.init.zeros_(critic.head.bias)
-    return critic
-
-
-def load_models(config: Config, device, checkpoint: Path | None = None) -> Models:
-    """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
-    from transformers import AutoModelForCausalLM
-
-    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
-    source = str(saved if saved and not config.lora_rank else config.model)
-    policy = load_network(AutoModelForCausalLM, source, config, device)
-    if config.lora_rank:
-        policy = add_lora(policy, config, saved)
-    critic = make_critic(config, policy, device) if config.advantage == "gae" else None
-    if checkpoint and critic:
-        import torch
-
-        trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
-        critic.load_state_dict(trained, strict=False)
-    reference = None
-    if config.kl_coef:
-        reference = policy
-        if not config.lora_rank:
-            reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
-    if config.gradient_checkpointing:
-        for network in filter(None, (policy, critic and critic.backbone)):
-            network.activation_checkpointing_enable({"use_reentrant": False})
-    ends = unwrapped(policy).generation_config.eos_token_id
-    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
-    models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
-    check_logits(models)
-    check_pads(config, models, policy, "model")
-    if critic and critic.backbone:
-        check_pads(config, models, critic.backbone, "critic_model")
-    return models
-
-
-def check_logits(models: Models) -> None:
-    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
-    import torch
-
-    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
-    name = type(unwrapped(models.policy)).__name__
-    try:
-        with torch.no_grad():
-            expected = models.policy(input_ids=ids).logits.float()
-            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
-        raise UserError(
-            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
-            "try weights of 16 bits, or another architecture"
-        ) from error
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
     need(
-        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+        not limit or longest + config.max_new_tokens <= limit,
+        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
+        "together; try a lower --max_new_tokens or --max_prompt_tokens",
     )
+
+
+# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
 
 
 @functools.cache  # asked for every token that is sampled
@@ -1876,6 +2006,28 @@ def lm_logits(model, hidden):
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
+def check_logits(models: Models) -> None:
+    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+    import torch
+
+    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+    )
+
+
 def predicting_states(model, piece: dict):
     """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
     import torch
@@ -1884,7 +2036,7 @@ def predicting_states(model, piece: dict):
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 
 
-def token_logprobs(config: Config, model, hidden, piece: dict, entropy_grad: bool = False):
+def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad: bool = False):
     """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
     mask = piece["response_mask"].bool()
     chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
@@ -1902,7 +2054,7 @@ def token_values(critic, hidden):
         return critic.head(hidden.float()).squeeze(-1)
 
 
-# ------------------------------------------------------------------------------------------------ rollout
+# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
@@ -1913,6 +2065,55 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
     return ids, mask
+
+
+def collate(samples: list[dict], pad_id: int, device) -> dict:
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
+    import torch
+
+    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
+    width = max(len(s["response_ids"]) for s in samples)
+
+    def right_pad(key, fill, dtype):
+        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
+
+    response_ids = right_pad("response_ids", pad_id, torch.long)
+    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
+    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    return {
+        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
+        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
+        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
+    }
+
+
+def micro_batches(batch: dict, rows, budget: int) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
+    import torch
+
+    mask, response = batch["attention_mask"], batch["response_mask"]
+    responses = response.sum(1).tolist()
+    prompts = (mask - response).sum(1).tolist()
+    groups, current = [], []
+    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
+        grown = [*current, row]
+        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
+        if current and width * len(grown) > budget:
+            groups.append(current)
+            grown = [row]
+        current = grown
+    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
+
+
+def trimmed(batch: dict, rows) -> tuple[dict, slice]:
+    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
+    used = batch["attention_mask"][rows].any(0).nonzero()
+    columns = slice(int(used[0]), int(used[-1]) + 1)
+    return {name: x[rows, columns] for name, x in batch.items()}, columns
+
+
+# ------------------------------------------------------------------------------------ decoding (src/parts/decoding.py)
 
 
 @dataclass(frozen=True)
@@ -1943,6 +2144,14 @@ def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
     ids, mask = left_pad(texts, pad_id, device)
     alone = torch.tensor([texts[1]], device=device)
     return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
 
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
@@ -1977,7 +2186,12 @@ def measured_decoding(gap, limit: float) -> Decoding | None:
     return None
 
 
-def check_pads(config: Config, models: Models, network, name: str) -> None:
+def gap_limit(config: BaseConfig, device) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+
+
+def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
     import torch
 
@@ -1991,12 +2205,7 @@ def check_pads(config: Config, models: Models, network, name: str) -> None:
     )
 
 
-def gap_limit(config: Config, device) -> float:
-    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
-    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
-
-
-def decoding_of_policy(config: Config, models: Models) -> Decoding:
+def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
     import torch
 
@@ -2021,18 +2230,23 @@ def decoding_of_policy(config: Config, models: Models) -> Decoding:
     return found
 
 
-def select_rows(cache, rows) -> None:
-    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
-    from transformers.cache_utils import Cache
+# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
 
-    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
-    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
 class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
-    def __init__(self, config: Config, models: Models):
+    def __init__(self, config: BaseConfig, models: Models):
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
 
@@ -2102,20 +2316,13 @@ class HFEngine:
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
 
-def inverse_cdf(log_probs, uniform):
-    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
-    import torch
-
-    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
-    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
-    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
-    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+# -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
 
 
 class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
-    def __init__(self, config: Config, models: Models):
+    def __init__(self, config: BaseConfig, models: Models):
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # keeps the model reachable in this process
         try:
             import vllm
@@ -2172,18 +2379,12 @@ class VllmEngine:
         ]
 
 
-def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
-
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
-    """
-    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
-    while length and ids[length - 1] in ends:
-        length -= 1
-    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
 
 
-def collect(config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict) -> list[dict]:
+def collect(
+    config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
+) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
     rank, size = world()
     mine, samples, failure = rows[rank::size], [], None
@@ -2207,21 +2408,705 @@ def collect(config: Config, models: Models, engine, reward: Reward, rows: list[d
     return gather_rows(samples, failure)
 
 
-def length_penalty(config: Config, sample: dict) -> float:
-    """What is taken from a completion's score for its length."""
-    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
-    return missing + overlong_penalty(len(sample["response_ids"]), config.max_new_tokens, config.overlong_share)
+# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+
+FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
+QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
 
 
-def shaped_score(config: Config, sample: dict) -> float:
-    """A completion's score after the penalty for its length."""
-    return sample["score"] - length_penalty(config, sample)
+@dataclass(frozen=True)
+class DecoderShape:
+    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    embeddings: int  # weights of the embedding and the output layer
+    heads: int
+    queries: int  # heads x head size
+    keys: int  # kv heads x head size
+    inner: int  # width of the MLP, or of one expert
+    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
+    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
+    norms: int  # per layer
+    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
+    qk_norm: bool
+    softcap: bool  # of attention scores
+    logit_softcap: bool
+    experts: int  # that a token visits; 0 for a dense MLP
+    shared_inner: int  # of the expert that every token visits
 
 
-def all_equal(config: Config, group: list[dict]) -> bool:
-    """Whether a group's scored completions score alike (GDPO: by each reward): comparing them teaches nothing."""
-    each, scored = config.advantage == "gdpo", [s for s in group if any(v is not None for v in s["rewards"].values())]
-    return len({(s["score"], *(s["rewards"].values() if each else ())) for s in scored}) <= 1
+@dataclass(frozen=True)
+class PassShape:
+    """A micro-batch, and how it runs through a network."""
+
+    rows: int
+    length: int  # tokens of a row, pads included
+    compute: int = 4  # bytes per number in matrix products
+    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
+    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
+    checkpointing: bool = False
+    lora_rank: int = 0  # 0: all weights are trained
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, pads included."""
+        return self.rows * self.length
+
+    @property
+    def casts(self) -> bool:
+        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
+        return self.compute < (4 if self.lora_rank else self.stream)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
+        return self.rows > 1 and self.attention != "flash"
+
+
+def first_set(config: dict, names, default=0):
+    """The value of the first of several keys that a config has, and that is neither None nor 0."""
+    return next((config[name] for name in names if config.get(name)), default)
+
+
+def decoder_shape(config: dict) -> DecoderShape:
+    """Read the config.json of a decoder, its text part where there are several."""
+    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
+    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
+    head = config.get("head_dim") or hidden // heads
+    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
+    rms = bool(config.get("rms_norm_eps"))
+    gated = rms or activation in ("silu", "swish")
+    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    return DecoderShape(
+        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
+        hidden=hidden,
+        vocab=config["vocab_size"],
+        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
+        heads=heads,
+        queries=heads * head,
+        keys=(config.get("num_key_value_heads") or heads) * head,
+        inner=first_set(config, widths, 4 * hidden),
+        gated=gated,
+        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
+        norms=4 if kind in FOUR_NORMS else 2,
+        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
+        qk_norm=kind in QK_NORM,
+        softcap=bool(config.get("attn_logit_softcapping")),
+        logit_softcap=bool(config.get("final_logit_softcapping")),
+        experts=experts,
+        shared_inner=config.get("shared_expert_intermediate_size") or 0,
+    )
+
+
+def attention_kind(implementation: str | None) -> str:
+    """What PassShape calls an attention of transformers."""
+    name = implementation or "sdpa"
+    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
+
+
+def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
+    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
+    if model.norm == "layer":
+        return 4 if run.casts else run.stream
+    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
+
+
+def attention_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the attention of one layer keeps, from its queries to its output."""
+    width, queries, keys = run.compute, model.queries, model.keys
+    repeated = run.padded or run.attention == "eager"
+    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
+    if run.lora_rank and run.casts:
+        per_token += queries * width
+    if model.qk_norm:
+        per_token += (queries + keys) * norm_bytes(model, run, width)
+    pairs = run.rows * run.length**2
+    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
+        scores = 4 + width * (width < 4) + width * model.softcap
+        return run.tokens * per_token + pairs * model.heads * scores
+    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
+
+
+def mlp_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
+    copies = model.inner_copies
+    if not model.experts:
+        return run.tokens * copies * model.inner * run.compute
+    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
+    return run.tokens * (routed + copies * model.shared_inner * run.compute)
+
+
+def layer_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
+    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
+    if run.casts and model.gated:
+        inputs = 4 if model.experts else 5
+    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
+    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
+    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
+
+
+def layer_transient(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
+    inner = model.inner * (model.experts or 1)
+    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
+    if run.lora_rank and run.casts:
+        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
+    if run.attention != "eager":
+        return mlp
+    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
+    return max(mlp, scores - mlp_activations(model, run))
+
+
+def adapter_weights(model: DecoderShape, rank: int) -> int:
+    """Weights of LoRA adapters of a rank on all linear layers."""
+    hidden, inner = model.hidden, model.inner * (not model.experts)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
+    return model.layers * rank * sides
+
+
+def layer_weights(model: DecoderShape) -> int:
+    """Weights of the linear layers of one decoder layer, routed experts apart."""
+    inner = model.shared_inner if model.experts else model.inner
+    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
+
+
+def weight_copies(model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the copies that autocast makes of one layer's float32 weights."""
+    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
+
+
+def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
+    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
+    buffers += model.logit_softcap
+    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
+
+
+def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
+
+    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
+    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
+    """
+    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
+    if run.checkpointing:
+        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
+    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
+
+
+def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
+    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
+
+    Args:
+        head: bytes that output layer and loss take while they run, see `head_bytes`.
+    """
+    saved = saved_for_backward(model, run)
+    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
+    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
+    copies, layer = weight_copies(model, run), layer_transient(model, run)
+    if not run.checkpointing:
+        return mask + saved + max(states + head, layer)
+    forward = model.layers * copies + layer
+    again = layer_activations(model, run) + copies + layer
+    return mask + saved + max(forward, states + head, again)
+
+
+def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
+    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
+    embeddings = min(model.embeddings, parameters)
+    return (parameters - embeddings) * width + embeddings * embedding_width
+
+
+def network_bytes(config: BaseConfig, shape: DecoderShape, parameters: int) -> tuple[float, float]:
+    """Bytes of a trained network's weights with its optimizer's state, and of its gradients."""
+    if not config.lora_rank:
+        return 12 * parameters, 4 * parameters  # float32: weights, and the two moments of AdamW
+    width = 4 if config.precision == "fp32" else 2
+    base = frozen_bytes(shape, parameters, 0.516 if config.load_in_4bit else width, width)
+    adapters = adapter_weights(shape, config.lora_rank)
+    return base + 12 * adapters, 4 * adapters
+
+
+def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
+    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
+    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+
+
+def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
+    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion."""
+    rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
+    width = 4 if config.precision == "fp32" else 2
+    return PassShape(
+        rows=max(1, rows),
+        length=longest,
+        compute=width,
+        stream=width if config.lora_rank else 4,
+        attention=attention_kind(model.config._attn_implementation),
+        checkpointing=config.gradient_checkpointing,
+        lora_rank=config.lora_rank,
+    )
+
+
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+
+
+# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
+    """The policy's and the critic's learning rate, by model size where the setting is 0."""
+    lora = bool(config.lora_rank)
+    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
+    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
+
+
+def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
+    """Multiplier of the learning rates at a 0-based step: linear warm-up, then constant, linear or cosine decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, total - warmup)
+    return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
+
+
+def switch_checkpointing(models: Models, on: bool) -> None:
+    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
+        for layer in network.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.training = on
+
+
+def apply_gradients(config: BaseConfig, optimizer, scaler):
+    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
+    import torch
+
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
+    for p, anywhere in zip(params, sum_over_processes(reached).tolist(), strict=True):
+        if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+            continue
+        if p.grad is None:  # a process without rows of its own still takes part in the sum
+            p.grad = torch.zeros_like(p)
+        sum_over_processes(p.grad)
+    scaler.unscale_(optimizer)
+    clip = torch.nn.utils.clip_grad_norm_
+    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
+    if torch.isfinite(norms).all():
+        scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    return norms
+
+
+# ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
+
+
+def plot_curves(source: Path, target: Path) -> None:
+    """Draw reward, KL, length, entropy, explained variance and clipping over the steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    panels = [
+        ("reward", ["reward/mean", "eval/accuracy"]),
+        ("KL (nats per token)", ["kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"]),
+        ("completion length (tokens)", ["rollout/length_mean"]),
+        ("entropy (nats)", ["policy/entropy", "policy/teacher_entropy"]),
+        (
+            "explained variance, equal groups, overlap",
+            ["value/explained_variance", "reward/zero_std_frac", "policy/overlap"],
+        ),
+        ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
+    ]
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=8)
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
+# -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
+
+    def __init__(self, config: BaseConfig, start: int):
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl."""
+        if self.active:
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
+
+
+# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        follow_umask(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: BaseConfig) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))
+
+
+# ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)
+
+
+def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
+    """Save everything that the next step depends on, atomically; keep the newest few."""
+    import torch
+
+    states, failure = gather_rows([rng_state()]), None
+    if world()[0] == 0:
+
+        def write(folder: Path) -> None:
+            models.policy.save_pretrained(folder / "policy")
+            save_tokenizer(models.tokenizer, folder / "policy")
+            if models.critic:
+                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
+            torch.save(saved, folder / "optimizer.pt")
+            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        try:
+            if not target.exists():  # saved already: nothing changes between two saves of one step
+                write_folder(target, write)
+            for old in checkpoints(config)[: -config.keep_checkpoints]:
+                shutil.rmtree(old)
+        except UserError as error:
+            failure = error
+    gather_rows([], failure)  # nobody goes on before the checkpoint is there
+
+
+def checkpoints(config: BaseConfig) -> list[Path]:
+    """Complete checkpoints of the run, oldest first."""
+    return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
+    """Load optimizer, scaler and generators; return the saved state."""
+    import numpy as np
+    import torch
+
+    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(saved["optimizer"])
+    scaler.load_state_dict(saved["scaler"])
+    states = saved["rng"][world()[0] % len(saved["rng"])]
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+    return json.loads((checkpoint / "state.json").read_text())
+
+
+def find_checkpoint(config: BaseConfig) -> Path | None:
+    """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+        return None
+    if (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not checkpoints(config):
+        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
+    return next(reversed(checkpoints(config)), None)
+
+
+def export(config: BaseConfig, models: Models, target: Path) -> None:
+    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    from transformers import AutoConfig
+
+    if world()[0] != 0:
+        return
+    policy = models.policy
+    if config.lora_rank and config.merge_lora:
+        policy = policy.merge_and_unload()
+    if not config.lora_rank:
+        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+
+    def write(folder: Path) -> None:
+        policy.save_pretrained(folder)
+        save_tokenizer(models.tokenizer, folder)
+
+    write_folder(target, write)
+
+
+# -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
+
+
+def report(config: BaseConfig, summary: dict) -> None:
+    """Write summary.json and print what a person wants to know at the end."""
+    if world()[0] != 0:
+        return
+    folder = Path(config.output_dir)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
+    if "eval_after" in summary:
+        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+        for before, after in pairs:
+            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+# --------------------------------------------------------------------------- models (src/programs/ppo_train/models.py)
+
+
+def make_critic(config: Config, policy, device):
+    """A value head that starts at 0, with its own backbone when the critic is separate."""
+    import torch
+    from transformers import AutoModel
+
+    critic = torch.nn.Module()
+    critic.backbone = None
+    if config.critic == "separate":
+        critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
+        known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
+        need(
+            known >= used,
+            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
+        )
+        if config.lora_rank:
+            critic.backbone = add_lora(critic.backbone, config)
+    size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
+    critic.head = torch.nn.Linear(size, 1, device=device)  # float32 whatever the backbone's dtype
+    torch.nn.init.zeros_(critic.head.weight)
+    torch.nn.init.zeros_(critic.head.bias)
+    return critic
+
+
+def load_models(config: Config, device, checkpoint: Path | None = None) -> Models:
+    """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
+    from transformers import AutoModelForCausalLM
+
+    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    if config.lora_rank:
+        policy = add_lora(policy, config, saved)
+    critic = make_critic(config, policy, device) if config.advantage == "gae" else None
+    if checkpoint and critic:
+        import torch
+
+        trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
+        critic.load_state_dict(trained, strict=False)
+    reference = None
+    if config.kl_coef:
+        reference = policy
+        if not config.lora_rank:
+            reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    if config.gradient_checkpointing:
+        for network in filter(None, (policy, critic and critic.backbone)):
+            network.activation_checkpointing_enable({"use_reentrant": False})
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
+    models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
+    check_logits(models)
+    check_pads(config, models, policy, "model")
+    if critic and critic.backbone:
+        check_pads(config, models, critic.backbone, "critic_model")
+    return models
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, by default those of the embedded task."""
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+    return Reward(config.reward or defaults, call_limits(config))
+
+
+# ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
 
 
 def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
@@ -2260,53 +3145,7 @@ def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, 
     return batch, drawn, start
 
 
-# ------------------------------------------------------------------------------------------------ experience
-
-
-def collate(samples: list[dict], pad_id: int, device) -> dict:
-    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
-    import torch
-
-    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
-    width = max(len(s["response_ids"]) for s in samples)
-
-    def right_pad(key, fill, dtype):
-        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
-
-    response_ids = right_pad("response_ids", pad_id, torch.long)
-    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
-    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
-    return {
-        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
-        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
-        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
-        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
-    }
-
-
-def micro_batches(batch: dict, rows, budget: int) -> list:
-    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
-    import torch
-
-    mask, response = batch["attention_mask"], batch["response_mask"]
-    responses = response.sum(1).tolist()
-    prompts = (mask - response).sum(1).tolist()
-    groups, current = [], []
-    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
-        grown = [*current, row]
-        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
-        if current and width * len(grown) > budget:
-            groups.append(current)
-            grown = [row]
-        current = grown
-    return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
-
-
-def trimmed(batch: dict, rows) -> tuple[dict, slice]:
-    """The given rows without the columns that are padding in all of them, and the slice of columns kept."""
-    used = batch["attention_mask"][rows].any(0).nonzero()
-    columns = slice(int(used[0]), int(used[-1]) + 1)
-    return {name: x[rows, columns] for name, x in batch.items()}, columns
+# ------------------------------------------------------------------- experience (src/programs/ppo_train/experience.py)
 
 
 def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
@@ -2417,13 +3256,74 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
     return {"kl": kl, "rewards": rewards, "advantages": advantages}
 
 
-def reward_parts(config: Config, sample: dict) -> list[float]:
-    """Each reward function's own value, NaN where it does not apply, and the penalty for length as one more."""
-    own = [math.nan if v is None else v for v in sample["rewards"].values()]
-    return [*own, -length_penalty(config, sample)]
+# ------------------------------------------------------------------------- metrics (src/programs/ppo_train/metrics.py)
 
 
-# ------------------------------------------------------------------------------------------------ update
+def update_metrics(config: Config, applied: list, ratio_max: float, train_policy: bool) -> dict:
+    """Means over the updates applied in a step; a critic's where there is one, the policy's once it is trained."""
+    import torch
+
+    policy = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
+    names = (*policy, "value/loss", "mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac")
+    names += ("kl/ref", "kl/ref_completion")
+    names += ("optim/grad_norm", "optim/critic_grad_norm")
+    means = torch.stack(applied).mean(0).tolist() if applied else []
+    metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": ratio_max} if applied else {}
+    drop = ("value/loss",) if config.advantage != "gae" else ()
+    if not config.kl_coef or config.kl_in == "reward" or config.ppo_epochs * config.minibatches > 1:
+        drop += ("kl/ref", "kl/ref_completion")  # those of sample_metrics stand
+    if not train_policy:  # warm-up: nothing was measured of the policy
+        drop = (*policy, *names[5:10], "policy/ratio_max")
+    return {name: value for name, value in metrics.items() if name not in drop}
+
+
+def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
+    """Metrics of a rollout: rewards, KL to the reference, lengths, explained variance, speed.
+
+    `samples` are all that were sampled; with dynamic sampling, `batch` holds only those that train.
+    """
+    import statistics
+
+    scores = [s["score"] for s in samples]
+    lengths = [len(s["response_ids"]) for s in samples]
+    metrics = {
+        "reward/mean": statistics.fmean(scores),
+        "reward/std": statistics.pstdev(scores),
+        **{f"reward/{name}": mean for name, mean in reward_means(samples).items()},
+        "rollout/length_mean": statistics.fmean(lengths),
+        "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
+        "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
+    }
+    if "values" in batch:
+        spread = explained_variance(batch["values"], batch["returns"], batch["response_mask"])
+        metrics["value/explained_variance"] = spread
+    if config.group_size > 1:
+        groups = [samples[i : i + config.group_size] for i in range(0, len(samples), config.group_size)]
+        metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(config, group) for group in groups)
+    if config.dynamic_sampling:
+        metrics["rollout/samples"] = len(samples)
+    if "ref_logprobs" in batch and "old_logprobs" in batch:
+        metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
+        metrics["kl/ref_completion"] = batch["kl"].sum(1).mean().item()
+    if "old_logprobs" in batch:
+        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]).abs() * batch["response_mask"]
+        metrics["rollout/logprob_gap_max"] = gap.max().item()
+    return metrics
+
+
+def evaluate(config: Config, models: Models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first."""
+    samples = collect(config, models, engine, reward, rows, None, {})
+    first = next(iter(reward.functions))
+    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
+    metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
+    metrics["eval/accuracy"] = sum(full) / len(full)
+    metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+    metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
+    return metrics, samples
+
+
+# --------------------------------------------------------------------------- update (src/programs/ppo_train/update.py)
 
 
 def make_optimizer(config: Config, models: Models):
@@ -2441,31 +3341,6 @@ def make_optimizer(config: Config, models: Models):
         weight_decay=config.weight_decay,
         fused=True,
     )
-
-
-def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
-    """The policy's and the critic's learning rate, by model size where the setting is 0."""
-    lora = bool(config.lora_rank)
-    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
-    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
-
-
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
 
 
 def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True):
@@ -2606,476 +3481,87 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
     return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
 
 
-def update_metrics(config: Config, applied: list, ratio_max: float, train_policy: bool) -> dict:
-    """Means over the updates applied in a step; a critic's where there is one, the policy's once it is trained."""
-    import torch
+# --------------------------------------------------------------------------- memory (src/programs/ppo_train/memory.py)
 
-    policy = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    names = (*policy, "value/loss", "mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac")
-    names += ("kl/ref", "kl/ref_completion")
-    names += ("optim/grad_norm", "optim/critic_grad_norm")
-    means = torch.stack(applied).mean(0).tolist() if applied else []
-    metrics = dict(zip(names, means, strict=False)) | {"policy/ratio_max": ratio_max} if applied else {}
-    drop = ("value/loss",) if config.advantage != "gae" else ()
-    if not config.kl_coef or config.kl_in == "reward" or config.ppo_epochs * config.minibatches > 1:
-        drop += ("kl/ref", "kl/ref_completion")  # those of sample_metrics stand
-    if not train_policy:  # warm-up: nothing was measured of the policy
-        drop = (*policy, *names[5:10], "policy/ratio_max")
-    return {name: value for name, value in metrics.items() if name not in drop}
+POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
-def switch_checkpointing(models: Models, on: bool) -> None:
-    """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
-        for layer in network.modules():
-            if isinstance(layer, GradientCheckpointingLayer):
-                layer.training = on
+def policy_head(config: Config, shape: DecoderShape, run: PassShape) -> float:
+    """Bytes that output layer and loss take for a micro-batch of which every token is trained on."""
+    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
+    return head_bytes(shape, run, logits, POLICY_BUFFERS)
 
 
-def apply_gradients(config: Config, optimizer, scaler):
-    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
-    import torch
+def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> dict[str, float]:
+    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
 
-    params = [p for group in optimizer.param_groups for p in group["params"]]
-    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
-    for p, anywhere in zip(params, sum_over_processes(reached).tolist(), strict=True):
-        if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-            continue
-        if p.grad is None:  # a process without rows of its own still takes part in the sum
-            p.grad = torch.zeros_like(p)
-        sum_over_processes(p.grad)
-    scaler.unscale_(optimizer)
-    clip = torch.nn.utils.clip_grad_norm_
-    norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
-    if torch.isfinite(norms).all():
-        scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    return norms
-
-
-# ------------------------------------------------------------------------------------------------ logs
-
-
-def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
-    """Metrics of a rollout: rewards, KL to the reference, lengths, explained variance, speed.
-
-    `samples` are all that were sampled; with dynamic sampling, `batch` holds only those that train.
+    The critic is counted with the policy's size. Left out are the process, CUDA's context, libraries and fragments.
     """
-    import statistics
-
-    scores = [s["score"] for s in samples]
-    lengths = [len(s["response_ids"]) for s in samples]
-    metrics = {
-        "reward/mean": statistics.fmean(scores),
-        "reward/std": statistics.pstdev(scores),
-        **{f"reward/{name}": mean for name, mean in reward_means(samples).items()},
-        "rollout/length_mean": statistics.fmean(lengths),
-        "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
-        "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
+    parameters = sum(p.numel() for p in model.parameters())
+    shape = decoder_shape(model.config.get_text_config().to_dict())
+    prompt = max(len(row["prompt_ids"]) for row in rows)
+    run = update_pass(config, model, prompt + config.max_new_tokens, processes)
+    at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
+    networks = 2 if config.advantage == "gae" and config.critic == "separate" else 1
+    kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
+    full = config.kl_coef and not config.lora_rank
+    reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
+    head, saved = policy_head(config, shape, run), saved_for_backward(shape, run)
+    prompts = dataclasses.replace(run, rows=at_once, length=prompt)
+    sampling = sampling_bytes(shape, prompts, config.max_new_tokens)
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        "reference": reference,
+        "activations of a micro-batch": saved,
+        "logits": head,
+        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
+        "peak of the update": kept + gradients + reference + backward_peak(shape, run, head),
+        "peak of sampling": kept + reference + sampling,
     }
-    if "values" in batch:
-        spread = explained_variance(batch["values"], batch["returns"], batch["response_mask"])
-        metrics["value/explained_variance"] = spread
-    if config.group_size > 1:
-        groups = [samples[i : i + config.group_size] for i in range(0, len(samples), config.group_size)]
-        metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(config, group) for group in groups)
-    if config.dynamic_sampling:
-        metrics["rollout/samples"] = len(samples)
-    if "ref_logprobs" in batch and "old_logprobs" in batch:
-        metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
-        metrics["kl/ref_completion"] = batch["kl"].sum(1).mean().item()
-    if "old_logprobs" in batch:
-        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]).abs() * batch["response_mask"]
-        metrics["rollout/logprob_gap_max"] = gap.max().item()
-    return metrics
 
 
-def reward_means(samples: list[dict]) -> dict[str, float]:
-    """Mean of each reward function over the samples to which it applies."""
-    means = {}
-    for name in samples[0]["rewards"]:
-        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
-        means |= {name: sum(values) / len(values)} if values else {}
-    return means
+# ------------------------------------------------------------------------- dry run (src/programs/ppo_train/dry_run.py)
 
 
-def evaluate(config: Config, models: Models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first."""
-    samples = collect(config, models, engine, reward, rows, None, {})
-    first = next(iter(reward.functions))
-    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
-    metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
-    metrics["eval/accuracy"] = sum(full) / len(full)
-    metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
-    metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
-    return metrics, samples
-
-
-class RunLog:
-    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
-
-    def __init__(self, config: Config, start: int):
-        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar = [], None
-        if not self.active:
-            return
-        from tqdm import tqdm
-
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            forget_after(self.dir / name, start)
-        start = max(start, 0)
-        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
-        wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers."""
-        if not self.active:
-            return
-        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
-        for track, _ in self.trackers:
-            track(metrics, step)
-        if "reward/mean" in metrics:
-            speed = metrics["rollout/tokens_per_s"]
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
-            self.bar.update()
-        if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
-
-    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
-        """Append a few samples to samples.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:count]:
-                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
-                entry = {"step": step, "kind": kind, **entry}
-                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
-
-    def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl."""
-        if self.active:
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
-
-    def close(self) -> None:
-        """Finish the bar and the trackers."""
-        if self.active:
-            self.bar.close()
-            for _, close in self.trackers:
-                close()
-
-
-def forget_after(path: Path, step: int) -> None:
-    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        with contextlib.suppress(ValueError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def open_tracker(name: str, config: Config, start: int):
-    """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
-    try:
-        if name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
-            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
-        if name == "wandb":
-            import wandb
-
-            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
-        return lambda metrics, step: run.log(metrics, step=step), run.finish
-    except ImportError:
-        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
-    except Exception as error:
-        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
-
-
-def plot_curves(source: Path, target: Path) -> None:
-    """Draw reward, KL, length, entropy, explained variance and clipping over the steps."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    panels = [
-        ("reward", ["reward/mean", "eval/accuracy"]),
-        ("KL (nats per token)", ["kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"]),
-        ("completion length (tokens)", ["rollout/length_mean"]),
-        ("entropy (nats)", ["policy/entropy", "policy/teacher_entropy"]),
-        (
-            "explained variance, equal groups, overlap",
-            ["value/explained_variance", "reward/zero_std_frac", "policy/overlap"],
-        ),
-        ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
-    ]
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
-    temporary = target.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
-    os.replace(temporary, target)
-
-
-# ------------------------------------------------------------------------------------------------ checkpoints
-
-
-def follow_umask(folder: Path) -> None:
-    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
-    allowed = folder.stat().st_mode & 0o666
-    for file in filter(Path.is_file, folder.rglob("*")):
-        file.chmod(file.stat().st_mode & 0o111 | allowed)
-
-
-def write_folder(target: Path, write) -> None:
-    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        write(temporary)
-        follow_umask(temporary)
-        for file in filter(Path.is_file, temporary.rglob("*")):
-            with file.open("rb") as f:
-                os.fsync(f.fileno())
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(temporary, target)
-    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
-        shutil.rmtree(temporary, ignore_errors=True)
-        name = type(error).__name__
-        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
-
-
-def save_checkpoint(config: Config, models: Models, optimizer, scaler, state: dict) -> None:
-    """Save everything that the next step depends on, atomically; keep the newest few."""
+def dry_run(config: Config) -> None:
+    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
     import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    states, failure = gather_rows([rng_state()]), None
-    if world()[0] == 0:
-
-        def write(folder: Path) -> None:
-            models.policy.save_pretrained(folder / "policy")
-            save_tokenizer(models.tokenizer, folder / "policy")
-            if models.critic:
-                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
-                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
-            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
-            torch.save(saved, folder / "optimizer.pt")
-            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
-
-        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
-        try:
-            if not target.exists():  # saved already: nothing changes between two saves of one step
-                write_folder(target, write)
-            for old in checkpoints(config)[: -config.keep_checkpoints]:
-                shutil.rmtree(old)
-        except UserError as error:
-            failure = error
-    gather_rows([], failure)  # nobody goes on before the checkpoint is there
-
-
-def checkpoints(config: Config) -> list[Path]:
-    """Complete checkpoints of the run, oldest first."""
-    return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
-
-
-def rng_state() -> dict:
-    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    check_config(config, size)
+    check_loss(config)
+    settle_precision(config, torch.device(device_name(config)))
+    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer)
+    prompts = [row["prompt"] for row in rows + held_out]
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+        parameters = sum(p.numel() for p in model.parameters())
+    lr, critic_lr = learning_rates(config, parameters)
+    plan = {
+        "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
+        "batch": {
+            "processes": size,
+            "prompts": len(rows),
+            "held_out_prompts": len(held_out),
+            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
+            "prompts_per_step": config.batch_size // config.group_size,
+            "completions": config.steps * config.batch_size,
+            "passes_over_the_data": round(config.steps * config.batch_size / config.group_size / len(rows), 2),
+            "completions_per_optimizer_step": config.batch_size // config.minibatches,
+            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
+        },
+        "parameters": parameters,
+        "memory_estimate": in_gib(memory_estimate(config, model, rows, size)),
+    }
+    print(json.dumps(plan, indent=1))
 
 
-def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
-    """Load optimizer, scaler and generators; return the saved state."""
-    import numpy as np
-    import torch
-
-    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
-    optimizer.load_state_dict(saved["optimizer"])
-    scaler.load_state_dict(saved["scaler"])
-    states = saved["rng"][world()[0] % len(saved["rng"])]
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
-    return json.loads((checkpoint / "state.json").read_text())
-
-
-def find_checkpoint(config: Config) -> Path | None:
-    """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
-    folder = Path(config.output_dir)
-    if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
-        return None
-    if (folder / "config.json").exists():
-        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in FREE_ON_RESUME and k in saved and saved[k] != settings[k]]
-        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
-    if not checkpoints(config):
-        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
-    return next(reversed(checkpoints(config)), None)
-
-
-def make_folder(config: Config) -> None:
-    """Create the output folder, once everybody has looked for another run's files in it."""
-    gather_rows([None])
-    try:
-        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
-
-
-def write_settings(config: Config) -> None:
-    """Write config.json, once all else is known to be in order."""
-    if world()[0] == 0:
-        temporary = Path(config.output_dir) / "config.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
-        os.replace(temporary, temporary.with_name("config.json"))
-
-
-def export(config: Config, models: Models, target: Path) -> None:
-    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
-    from transformers import AutoConfig
-
-    if world()[0] != 0:
-        return
-    policy = models.policy
-    if config.lora_rank and config.merge_lora:
-        policy = policy.merge_and_unload()
-    if not config.lora_rank:
-        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
-
-    def write(folder: Path) -> None:
-        policy.save_pretrained(folder)
-        save_tokenizer(models.tokenizer, folder)
-
-    write_folder(target, write)
-
-
-# ------------------------------------------------------------------------------------------------ run
-
-
-class StopRequest:
-    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
-
-    def __init__(self):
-        self.signum, self.earlier = 0, {}
-        if threading.current_thread() is threading.main_thread():  # signals reach no other
-            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
-
-    def restore(self) -> None:
-        """Put the earlier handlers back."""
-        for signum, handler in self.earlier.items():
-            signal.signal(signum, handler)
-
-    def handle(self, signum, frame) -> None:
-        """Signal handler."""
-        if self.signum:
-            raise KeyboardInterrupt
-        self.signum = signum
-        say("stopping after this step; once more to stop at once")
-
-    def agreed(self) -> int:
-        """The signal that any process got, 0 for none."""
-        return max(gather_rows([self.signum]))
-
-
-def device_name(config: Config) -> str:
-    """The device that --device names; auto is a CUDA GPU, else the CPU."""
-    import torch
-
-    name = config.device
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
-    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
-    return name
-
-
-def start_processes(config: Config):
-    """Return this process's device; join the process group of a torchrun launch."""
-    import torch
-    import torch.distributed as dist
-
-    name = device_name(config)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        if name == "cuda":
-            name = f"cuda:{os.environ['LOCAL_RANK']}"
-            torch.cuda.set_device(name)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
-    return torch.device(name)
-
-
-def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
-
-
-def check_context(config: Config, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
-    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_new_tokens <= limit,
-        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
-        "together; try a lower --max_new_tokens or --max_prompt_tokens",
-    )
-
-
-def load_splits(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out prompts."""
-    rows = load_prompts(config, tokenizer, config.data)
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, load_prompts(config, tokenizer, held_out) if held_out else []
-
-
-def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task."""
-    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
-    return Reward(config.reward or defaults, call_limits(config))
+# --------------------------------------------------------------------------------- run (src/programs/ppo_train/run.py)
 
 
 def train(config: Config) -> int:
@@ -3189,348 +3675,6 @@ def train(config: Config) -> int:
         stop.restore()
     report(config, summary)
     return 0
-
-
-# ------------------------------------------------------------------------------------------------ memory
-
-
-FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
-QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
-INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
-
-
-@dataclass(frozen=True)
-class DecoderShape:
-    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
-
-    layers: int
-    hidden: int
-    vocab: int
-    embeddings: int  # weights of the embedding and the output layer
-    heads: int
-    queries: int  # heads x head size
-    keys: int  # kv heads x head size
-    inner: int  # width of the MLP, or of one expert
-    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
-    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
-    norms: int  # per layer
-    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
-    qk_norm: bool
-    softcap: bool  # of attention scores
-    logit_softcap: bool
-    experts: int  # that a token visits; 0 for a dense MLP
-    shared_inner: int  # of the expert that every token visits
-
-
-def first_set(config: dict, names, default=0):
-    """The value of the first of several keys that a config has, and that is neither None nor 0."""
-    return next((config[name] for name in names if config.get(name)), default)
-
-
-def decoder_shape(config: dict) -> DecoderShape:
-    """Read the config.json of a decoder, its text part where there are several."""
-    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
-    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
-    head = config.get("head_dim") or hidden // heads
-    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
-    rms = bool(config.get("rms_norm_eps"))
-    gated = rms or activation in ("silu", "swish")
-    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
-    return DecoderShape(
-        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
-        hidden=hidden,
-        vocab=config["vocab_size"],
-        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
-        heads=heads,
-        queries=heads * head,
-        keys=(config.get("num_key_value_heads") or heads) * head,
-        inner=first_set(config, widths, 4 * hidden),
-        gated=gated,
-        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
-        norms=4 if kind in FOUR_NORMS else 2,
-        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
-        qk_norm=kind in QK_NORM,
-        softcap=bool(config.get("attn_logit_softcapping")),
-        logit_softcap=bool(config.get("final_logit_softcapping")),
-        experts=experts,
-        shared_inner=config.get("shared_expert_intermediate_size") or 0,
-    )
-
-
-@dataclass(frozen=True)
-class PassShape:
-    """A micro-batch, and how it runs through a network."""
-
-    rows: int
-    length: int  # tokens of a row, pads included
-    compute: int = 4  # bytes per number in matrix products
-    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
-    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
-    checkpointing: bool = False
-    lora_rank: int = 0  # 0: all weights are trained
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the micro-batch, pads included."""
-        return self.rows * self.length
-
-    @property
-    def casts(self) -> bool:
-        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
-        return self.compute < (4 if self.lora_rank else self.stream)
-
-    @property
-    def padded(self) -> bool:
-        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
-        return self.rows > 1 and self.attention != "flash"
-
-
-def attention_kind(implementation: str | None) -> str:
-    """What PassShape calls an attention of transformers."""
-    name = implementation or "sdpa"
-    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
-
-
-def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
-    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
-    if model.norm == "layer":
-        return 4 if run.casts else run.stream
-    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
-
-
-def attention_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the attention of one layer keeps, from its queries to its output."""
-    width, queries, keys = run.compute, model.queries, model.keys
-    repeated = run.padded or run.attention == "eager"
-    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
-    if run.lora_rank and run.casts:
-        per_token += queries * width
-    if model.qk_norm:
-        per_token += (queries + keys) * norm_bytes(model, run, width)
-    pairs = run.rows * run.length**2
-    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
-        scores = 4 + width * (width < 4) + width * model.softcap
-        return run.tokens * per_token + pairs * model.heads * scores
-    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
-
-
-def mlp_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
-    copies = model.inner_copies
-    if not model.experts:
-        return run.tokens * copies * model.inner * run.compute
-    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
-    return run.tokens * (routed + copies * model.shared_inner * run.compute)
-
-
-def layer_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
-    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
-    if run.casts and model.gated:
-        inputs = 4 if model.experts else 5
-    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
-    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
-    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
-
-
-def layer_weights(model: DecoderShape) -> int:
-    """Weights of the linear layers of one decoder layer, routed experts apart."""
-    inner = model.shared_inner if model.experts else model.inner
-    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
-
-
-def weight_copies(model: DecoderShape, run: PassShape) -> float:
-    """Bytes of the copies that autocast makes of one layer's float32 weights."""
-    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
-
-
-def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
-
-    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
-    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
-    """
-    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
-    if run.checkpointing:
-        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
-    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
-
-
-def layer_transient(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
-    inner = model.inner * (model.experts or 1)
-    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
-    if run.lora_rank and run.casts:
-        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
-    if run.attention != "eager":
-        return mlp
-    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
-    return max(mlp, scores - mlp_activations(model, run))
-
-
-def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
-    saved = saved_for_backward(model, run)
-    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
-    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
-    copies, layer = weight_copies(model, run), layer_transient(model, run)
-    if not run.checkpointing:
-        return mask + saved + max(states + head, layer)
-    forward = model.layers * copies + layer
-    again = layer_activations(model, run) + copies + layer
-    return mask + saved + max(forward, states + head, again)
-
-
-def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
-    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
-    buffers += model.logit_softcap
-    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
-
-
-def adapter_weights(model: DecoderShape, rank: int) -> int:
-    """Weights of LoRA adapters of a rank on all linear layers."""
-    hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
-    sides += (3 if model.gated else 2) * (hidden + inner)
-    return model.layers * rank * sides
-
-
-def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
-    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
-    embeddings = min(model.embeddings, parameters)
-    return (parameters - embeddings) * width + embeddings * embedding_width
-
-
-def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
-    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
-
-
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
-
-
-def report(config: Config, summary: dict) -> None:
-    """Write summary.json and print what a person wants to know at the end."""
-    if world()[0] != 0:
-        return
-    folder = Path(config.output_dir)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
-    if "eval_after" in summary:
-        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-        for before, after in pairs:
-            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
-    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
-    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
-
-
-def update_pass(config: Config, model, longest: int, processes: int) -> PassShape:
-    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion."""
-    rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
-    width = 4 if config.precision == "fp32" else 2
-    return PassShape(
-        rows=max(1, rows),
-        length=longest,
-        compute=width,
-        stream=width if config.lora_rank else 4,
-        attention=attention_kind(model.config._attn_implementation),
-        checkpointing=config.gradient_checkpointing,
-        lora_rank=config.lora_rank,
-    )
-
-
-def network_bytes(config: Config, shape: DecoderShape, parameters: int) -> tuple[float, float]:
-    """Bytes of a trained network's weights with its optimizer's state, and of its gradients."""
-    if not config.lora_rank:
-        return 12 * parameters, 4 * parameters  # float32: weights, and the two moments of AdamW
-    width = 4 if config.precision == "fp32" else 2
-    base = frozen_bytes(shape, parameters, 0.516 if config.load_in_4bit else width, width)
-    adapters = adapter_weights(shape, config.lora_rank)
-    return base + 12 * adapters, 4 * adapters
-
-
-POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
-
-
-def policy_head(config: Config, shape: DecoderShape, run: PassShape) -> float:
-    """Bytes that output layer and loss take for a micro-batch of which every token is trained on."""
-    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
-    return head_bytes(shape, run, logits, POLICY_BUFFERS)
-
-
-def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> dict[str, float]:
-    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
-
-    The critic is counted with the policy's size. Left out are the process, CUDA's context, libraries and fragments.
-    """
-    parameters = sum(p.numel() for p in model.parameters())
-    shape = decoder_shape(model.config.get_text_config().to_dict())
-    prompt = max(len(row["prompt_ids"]) for row in rows)
-    run = update_pass(config, model, prompt + config.max_new_tokens, processes)
-    at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
-    networks = 2 if config.advantage == "gae" and config.critic == "separate" else 1
-    kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
-    full = config.kl_coef and not config.lora_rank
-    reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
-    head, saved = policy_head(config, shape, run), saved_for_backward(shape, run)
-    prompts = dataclasses.replace(run, rows=at_once, length=prompt)
-    sampling = sampling_bytes(shape, prompts, config.max_new_tokens)
-    return {
-        "weights, gradients and optimizer": kept + gradients,
-        "reference": reference,
-        "activations of a micro-batch": saved,
-        "logits": head,
-        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
-        "peak of the update": kept + gradients + reference + backward_peak(shape, run, head),
-        "peak of sampling": kept + reference + sampling,
-    }
-
-
-def dry_run(config: Config) -> None:
-    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    check_config(config, size)
-    check_loss(config)
-    settle_precision(config, torch.device(device_name(config)))
-    reward, tokenizer = load_reward(config), load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer)
-    prompts = [row["prompt"] for row in rows + held_out]
-    for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns(row)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
-        parameters = sum(p.numel() for p in model.parameters())
-    lr, critic_lr = learning_rates(config, parameters)
-    plan = {
-        "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
-        "batch": {
-            "processes": size,
-            "prompts": len(rows),
-            "held_out_prompts": len(held_out),
-            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
-            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
-            "prompts_per_step": config.batch_size // config.group_size,
-            "completions": config.steps * config.batch_size,
-            "passes_over_the_data": round(config.steps * config.batch_size / config.group_size / len(rows), 2),
-            "completions_per_optimizer_step": config.batch_size // config.minibatches,
-            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
-        },
-        "parameters": parameters,
-        "memory_estimate": in_gib(memory_estimate(config, model, rows, size)),
-    }
-    print(json.dumps(plan, indent=1))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/reward_preflight/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["pyarrow", "datasets"]
@@ -41,6 +43,7 @@ import csv
 import difflib
 import faulthandler
 import functools
+import importlib
 import importlib.util
 import inspect
 import json
@@ -63,18 +66,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
-OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
-LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
-KINDS = ("raised", "hung", "died", "malformed", "not_finite")  # how a call fails
-GIVE_UP = 3  # calls over the time limit, or dead processes, after which a function is not called again
-BATCH = 64  # completions per call
-TRIAL_ROWS = 8  # rows on which the gold formats compete
-PROBE_ROWS = 32  # rows from which probes are made
-PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed, each a warning
-SLOW_S = 1.0  # a completion above this is a warning
-TOKEN_CHARACTERS = 4  # characters that stand for a token
-LONGEST = 40_000  # characters of a probe where the run sets no limit
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -100,7 +92,7 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-# ------------------------------------------------------------------------------------------------ as in the trainers
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
 def read_json_lines(path: Path) -> list[dict]:
@@ -178,6 +170,77 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
+# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
@@ -227,78 +290,7 @@ def reward_arguments(rows: list[dict], completions: list[str], completion_ids: l
     }
 
 
-FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
-    return bool(one)
-
-
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
-
-
-class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
-
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
-def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
 
 
 @dataclass
@@ -438,315 +430,51 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """What one reward function returns for a batch, awaited."""
     results = answers(reward_calls(function, arguments), limits)
     return results if isinstance(function, PerSample) else results[0]
 
 
-# ------------------------------------------------------------------------------------------------ the reward's process
+# -------------------------------------------------------------------- limits (src/programs/reward_preflight/limits.py)
+
+LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
+OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
+LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
+KINDS = ("raised", "hung", "died", "malformed", "not_finite")  # how a call fails
+GIVE_UP = 3  # calls over the time limit, or dead processes, after which a function is not called again
+BATCH = 64  # completions per call
+TRIAL_ROWS = 8  # rows on which the gold formats compete
+PROBE_ROWS = 32  # rows from which probes are made
+PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed, each a warning
+SLOW_S = 1.0  # a completion above this is a warning
+TOKEN_CHARACTERS = 4  # characters that stand for a token
+LONGEST = 40_000  # characters of a probe where the run sets no limit
 
 
-def load_parts(specs: list[str]) -> dict[str, tuple]:
-    """{name: (function, weight)} of everything that the specs name; a preset stands for its functions."""
-    parts = {}
-    for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-        name = getattr(function, "__name__", type(function).__name__)
-        while name in parts:
-            name += "_2"
-        parts[name] = as_reward(function), weight
-    return parts
-
-
-def declared_range(function) -> str:
-    """The first `[low, high]` or `{low, …, high}` of a docstring before its examples, after `Range:` if it has that."""
-    doc = (inspect.getdoc(function) or "").partition(">>>")[0]
-    for match in re.finditer(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :]):
-        if any(end is not None for end in bounds(match[0])):
-            return match[0]
-    return ""
-
-
-def bounds(text: str) -> tuple[float | None, float | None]:
-    """The ends of a range such as `[-1, 0]` or `{0, 1}`; None for an end that is no number."""
-    items = re.sub(r"[][{} ]", "", text.replace("\u2212", "-")).split(",")
-    return number_of(items[0]), number_of(items[-1])
-
-
-TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-
-
-def describe(name: str, function, weight: float) -> dict:
-    """What the checks have to know about a function."""
-    parameters = inspect.signature(function).parameters.values()
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return {
-        **{"name": name, "weight": weight, "range": declared_range(function)},
-        "needs_group": bool(getattr(function, "needs_group", False)),
-        "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
-        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
-    }
-
-
-def as_scores(result, count: int) -> dict:
-    """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != count:
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        return {"malformed": f"returned {got} for {count} completion{'s' * (count != 1)}"}
-    floats, bad = [], {}
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            bad[i], value = f"returned {value!r}"[:200], None
-        floats.append(None if value is None else float(value))
-    return {"values": floats, "bad": bad}
-
-
-def own_frame(frames: list[tuple], files: list[str]) -> str:
-    """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
-    own = {Path(file).resolve() for file in files}
-    file, line, name = next((f for f in frames if Path(f[0]).resolve() in own), (frames or [("", 0, "")])[0])
-    return f"{file}:{line}, in {name}" if file else ""
-
-
-def raised_at(error: BaseException) -> list[tuple]:
-    """(file, line, function) of the frames of an exception, innermost first."""
-    return [(f.filename, f.lineno, f.name) for f in reversed(traceback.extract_tb(error.__traceback__))]
-
-
-def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -> dict:
-    """Call a function with what its signature takes: scores or failure, the seconds, and whether inputs changed."""
-    parameters = inspect.signature(function).parameters
-    before, reply = pickle.dumps(arguments), {}
-    given = arguments | {name: value for name, value in TRL_EXTRAS.items() if name in parameters}
-    started = time.perf_counter()
-    try:
-        result = scored_batch(function, given, limits)
-        reply["seconds"] = time.perf_counter() - started
-        reply |= as_scores(result, len(arguments["completions"]))
-    except BaseException as caught:  # SystemExit ends a training run too
-        error = caught.__cause__ if isinstance(caught, CallFailed) else caught
-        reply |= {"seconds": time.perf_counter() - started, "where": own_frame(raised_at(error), files)}
-        reply["raised"] = f"raised {type(error).__name__}: {error}"[:300]
-    return reply | {"changed": pickle.dumps(arguments) != before}
-
-
-def serve_rewards(fd: int) -> None:
-    """Loop of the reward's process: load, then answer (function, arguments) until the other side hangs up."""
-    os.set_inheritable(fd, False)
-    connection = Connection(fd)
-    sys.dont_write_bytecode = True  # no __pycache__ beside the reward file
-    specs, timeout_s, trace, limits = connection.recv()
-    files = [file_of(spec) for spec in specs]
-    try:
-        parts = load_parts(specs)
-        connection.send([describe(name, *part) for name, part in parts.items()])
-    except UserError as error:
-        connection.send(str(error))
-        return
-    except Exception as error:
-        connection.send(f"got reward {', '.join(specs)}: {type(error).__name__}: {error}; expected functions")
-        return
-    while True:
-        try:
-            name, arguments = connection.recv()
-        except EOFError:
-            return
-        # its own C thread ends the process even where a regular expression holds the interpreter
-        faulthandler.dump_traceback_later(timeout_s, exit=True, file=trace)
-        reply = call_once(parts[name][0], arguments, files, CallLimits(*limits))
-        faulthandler.cancel_dump_traceback_later()
-        connection.send(reply)
-
-
-class RewardProcess:
-    """The process in which rewards run: a hang or crash costs one call, and the next starts a new one."""
-
-    def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
-        self.specs, self.timeout_s, self.process, self.limits = specs, timeout_s, None, limits or CallLimits()
-        self.files, self.trace = [file_of(spec) for spec in specs], tempfile.TemporaryFile()
-        self.functions = self.start()
-
-    def start(self) -> list[dict]:
-        """Start the process and return the description of its functions."""
-        self.connection, theirs = Pipe()
-        inherited = [theirs.fileno(), self.trace.fileno()]
-        command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(inherited[0])]
-        # what a reward prints goes to stderr; an own session, so that its children can be ended with it
-        keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
-        self.process = subprocess.Popen(command, **keep)
-        theirs.close()
-        limits = (self.limits.timeout, self.limits.concurrency, self.limits.retries)
-        self.connection.send((self.specs, self.timeout_s, inherited[1], limits))
-        answer = self.receive(LOAD_LIMIT_S)
-        if answer is None:
-            answer = f"got reward {', '.join(self.specs)}: importing it {self.end()}; expected an import that returns"
-        if not isinstance(answer, list):
-            self.__exit__()
-            raise UserError(answer)
-        return answer
-
-    def receive(self, limit_s: float):
-        """The next message, or None when the process is gone or the limit has passed."""
-        end = time.monotonic() + limit_s
-        try:
-            while not self.connection.poll(0.05):
-                gone = self.process.poll() is not None and not self.connection.poll(0)
-                if gone or time.monotonic() > end:
-                    return None
-            return self.connection.recv()
-        except (EOFError, ConnectionResetError):
-            return None
-
-    def call(self, name: str, arguments: dict) -> dict:
-        """One call of a function; {"hung": why} past the time limit, {"died": why} if the process ended."""
-        if self.process is None:
-            self.start()
-        started = time.perf_counter()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() tells
-            self.connection.send((name, arguments))
-        reply = self.receive(self.timeout_s + 5)
-        if reply is not None:
-            return reply
-        seconds, how = time.perf_counter() - started, self.end()
-        if seconds < self.timeout_s:
-            return {"died": how, "seconds": seconds}
-        where = own_frame(self.stuck_at(), self.files)
-        return {"hung": f"took more than {self.timeout_s:g} s", "where": where, "seconds": seconds}
-
-    def stuck_at(self) -> list[tuple]:
-        """(file, line, function) of the frames that the process dumped when it hung, innermost first."""
-        self.trace.seek(0)
-        text = self.trace.read().decode(errors="replace")
-        self.trace.seek(0)
-        self.trace.truncate()
-        return re.findall(r'File "(.*?)", line (\d+) in (.*)', text)
-
-    def end(self) -> str:
-        """End the process and its children, and say how it ended."""
-        if self.process is None:
-            return ""
-        self.connection.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(0.5)  # it leaves by itself when it waits for a call
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        code, self.process = self.process.wait(), None
-        return f"ended the process with exit code {code}" if code >= 0 else f"died of signal {-code}"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.end()
-        self.trace.close()
-
-
-def file_of(spec: str) -> str:
-    """The file of `FILE.py:function[*weight]`."""
-    return spec.partition("*")[0].rpartition(":")[0]
-
-
-# ------------------------------------------------------------------------------------------------ scoring
-
-
-def excerpt(text: str, width: int = 100) -> str:
-    """The beginning of a text on one line."""
-    return repr(text if len(text) <= width else text[:width] + "…")[1:-1]
-
-
-@dataclass
-class Graded:
-    """A completion of a row with its scores by function; `problems` says why one is missing."""
-
-    row: dict
-    text: str
-    parts: dict[str, float | None] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # only where it was called alone
-
-
-class Grader:
-    """Scores completions with every function, in batches; a batch that fails is scored one completion at a time."""
-
-    def __init__(self, process: RewardProcess, seen=lambda *_: None):
-        self.process, self.seen = process, seen  # seen(kind, function, message, graded) is told of each problem
-        self.weights = {f["name"]: f["weight"] for f in process.functions}
-        self.tallies = {name: Counter() for name in self.weights}  # calls, completions, none and the kinds of KINDS
-        self.first_s, self.singly = {}, set()  # singly: functions for which a batch took longer than the limit
-
-    def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
-        """Score (row, completion) pairs with every function."""
-        results = [Graded(row, text) for row, text in pairs]
-        for name in self.weights:
-            size = 1 if alone or name in self.singly else BATCH
-            for start in range(0, len(results), size):
-                self.score(name, results[start : start + size])
-        return results
-
-    def score(self, name: str, piece: list[Graded]) -> None:
-        """Fill in one function's scores of a batch; where the batch fails, of its completions one by one."""
-        tally = self.tallies[name]
-        if tally["hung"] + tally["died"] >= GIVE_UP:
-            for graded in piece:
-                graded.problems[name] = f"not called after {GIVE_UP} calls that hung or died"
-            return
-        texts = [graded.text for graded in piece]
-        ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
-        reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
-        tally["calls"] += 1
-        self.first_s.setdefault(name, reply["seconds"])
-        if reply.get("changed"):
-            self.count("changed", name, "changes its inputs", piece[0])
-        if "values" in reply:
-            self.keep(name, piece, reply)
-            return
-        kind = next(kind for kind in KINDS if kind in reply)
-        if len(piece) == 1:
-            tally["completions"] += 1
-            piece[0].problems[name] = reply[kind]
-            self.count(kind, name, f"{reply[kind]} ({reply['where']})" if reply.get("where") else reply[kind], piece[0])
-            return
-        for graded in piece:
-            self.score(name, [graded])
-        if not any(name in graded.problems for graded in piece):
-            what = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
-            self.count("slow_batch" if kind == "hung" else "batch", name, what, piece[0])
-            self.singly |= {name} if kind == "hung" else set()
-
-    def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
-        """Count a problem of a function and tell of it."""
-        self.tallies[name][kind] += 1
-        self.seen(kind, name, message, graded)
-
-    def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
-        """Store the scores of a batch."""
-        self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
-        for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
-            graded.parts[name] = value
-            if len(piece) == 1:
-                graded.seconds[name] = reply["seconds"]
-            if i in reply["bad"]:
-                graded.problems[name] = reply["bad"][i]
-                self.count("not_finite", name, reply["bad"][i], graded)
-
-    def total(self, graded: Graded) -> float | None:
-        """The weighted sum of a completion's scores; None where no function applies or one failed."""
-        parts = {name: value for name, value in graded.parts.items() if value is not None}
-        if graded.problems or not parts:
-            return None
-        return sum(self.weights[name] * value for name, value in parts.items())
-
-
-# ------------------------------------------------------------------------------------------------ rows and gold
+# ------------------------------------------------------ rows and gold (src/programs/reward_preflight/rows_and_gold.py)
 
 SOLUTIONS = ("solution", "completion", "response", "canonical_solution", "code")  # columns with a whole completion
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with a final answer
 CODE_COLUMNS = {"canonical_solution", "entry_point", "test", "tests", "test_list", "test_cases"}
 TEMPLATES = (
-    *("{answer}", "\\boxed{{answer}}", "#### {answer}", "<answer>{answer}</answer>", "The answer is {answer}."),
-    *("<think>\n{reasoning}\n</think>\n\\boxed{{answer}}", "<think>\n{reasoning}\n</think>\n{answer}"),
+    "{answer}",
+    "\\boxed{{answer}}",
+    "#### {answer}",
+    "<answer>{answer}</answer>",
+    "The answer is {answer}.",
+    "<think>\n{reasoning}\n</think>\n\\boxed{{answer}}",
+    "<think>\n{reasoning}\n</think>\n{answer}",
     "<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
     "<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n",
 )
@@ -835,7 +563,7 @@ def is_code(row: dict) -> bool:
     return bool(CODE_COLUMNS & set(row["columns"]))
 
 
-# ------------------------------------------------------------------------------------------------ probes
+# -------------------------------------------------------------------- probes (src/programs/reward_preflight/probes.py)
 
 PROBES = {}  # name -> (share of gold's score it may get, function)
 
@@ -1011,7 +739,304 @@ def same_task(a: dict, b: dict) -> bool:
     return a["gold"] == b["gold"]
 
 
-# ------------------------------------------------------------------------------------------------ the preflight
+# ---------------------------------------------------- reward process (src/programs/reward_preflight/reward_process.py)
+
+
+def load_parts(specs: list[str]) -> dict[str, tuple]:
+    """{name: (function, weight)} of everything that the specs name; a preset stands for its functions."""
+    parts = {}
+    for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+        name = getattr(function, "__name__", type(function).__name__)
+        while name in parts:
+            name += "_2"
+        parts[name] = as_reward(function), weight
+    return parts
+
+
+def declared_range(function) -> str:
+    """The first `[low, high]` or `{low, …, high}` of a docstring before its examples, after `Range:` if it has that."""
+    doc = (inspect.getdoc(function) or "").partition(">>>")[0]
+    for match in re.finditer(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :]):
+        if any(end is not None for end in bounds(match[0])):
+            return match[0]
+    return ""
+
+
+def bounds(text: str) -> tuple[float | None, float | None]:
+    """The ends of a range such as `[-1, 0]` or `{0, 1}`; None for an end that is no number."""
+    items = re.sub(r"[][{} ]", "", text.replace("\u2212", "-")).split(",")
+    return number_of(items[0]), number_of(items[-1])
+
+
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
+def describe(name: str, function, weight: float) -> dict:
+    """What the checks have to know about a function."""
+    parameters = inspect.signature(function).parameters.values()
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return {
+        "name": name,
+        "weight": weight,
+        "range": declared_range(function),
+        "needs_group": bool(getattr(function, "needs_group", False)),
+        "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
+        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
+    }
+
+
+def as_scores(result, count: int) -> dict:
+    """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != count:
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        return {"malformed": f"returned {got} for {count} completion{'s' * (count != 1)}"}
+    floats, bad = [], {}
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            bad[i], value = f"returned {value!r}"[:200], None
+        floats.append(None if value is None else float(value))
+    return {"values": floats, "bad": bad}
+
+
+def own_frame(frames: list[tuple], files: list[str]) -> str:
+    """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
+    own = {Path(file).resolve() for file in files}
+    file, line, name = next((f for f in frames if Path(f[0]).resolve() in own), (frames or [("", 0, "")])[0])
+    return f"{file}:{line}, in {name}" if file else ""
+
+
+def raised_at(error: BaseException) -> list[tuple]:
+    """(file, line, function) of the frames of an exception, innermost first."""
+    return [(f.filename, f.lineno, f.name) for f in reversed(traceback.extract_tb(error.__traceback__))]
+
+
+def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -> dict:
+    """Call a function with what its signature takes: scores or failure, the seconds, and whether inputs changed."""
+    parameters = inspect.signature(function).parameters
+    before, reply = pickle.dumps(arguments), {}
+    given = arguments | {name: value for name, value in TRL_EXTRAS.items() if name in parameters}
+    started = time.perf_counter()
+    try:
+        result = scored_batch(function, given, limits)
+        reply["seconds"] = time.perf_counter() - started
+        reply |= as_scores(result, len(arguments["completions"]))
+    except BaseException as caught:  # SystemExit ends a training run too
+        error = caught.__cause__ if isinstance(caught, CallFailed) else caught
+        reply |= {"seconds": time.perf_counter() - started, "where": own_frame(raised_at(error), files)}
+        reply["raised"] = f"raised {type(error).__name__}: {error}"[:300]
+    return reply | {"changed": pickle.dumps(arguments) != before}
+
+
+def serve_rewards(fd: int) -> None:
+    """Loop of the reward's process: load, then answer (function, arguments) until the other side hangs up."""
+    os.set_inheritable(fd, False)
+    connection = Connection(fd)
+    sys.dont_write_bytecode = True  # no __pycache__ beside the reward file
+    specs, timeout_s, trace, limits = connection.recv()
+    files = [file_of(spec) for spec in specs]
+    try:
+        parts = load_parts(specs)
+        connection.send([describe(name, *part) for name, part in parts.items()])
+    except UserError as error:
+        connection.send(str(error))
+        return
+    except Exception as error:
+        connection.send(f"got reward {', '.join(specs)}: {type(error).__name__}: {error}; expected functions")
+        return
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        # its own C thread ends the process even where a regular expression holds the interpreter
+        faulthandler.dump_traceback_later(timeout_s, exit=True, file=trace)
+        reply = call_once(parts[name][0], arguments, files, CallLimits(*limits))
+        faulthandler.cancel_dump_traceback_later()
+        connection.send(reply)
+
+
+class RewardProcess:
+    """The process in which rewards run: a hang or crash costs one call, and the next starts a new one."""
+
+    def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
+        self.specs, self.timeout_s, self.process, self.limits = specs, timeout_s, None, limits or CallLimits()
+        self.files, self.trace = [file_of(spec) for spec in specs], tempfile.TemporaryFile()
+        self.functions = self.start()
+
+    def start(self) -> list[dict]:
+        """Start the process and return the description of its functions."""
+        self.connection, theirs = Pipe()
+        inherited = [theirs.fileno(), self.trace.fileno()]
+        command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(inherited[0])]
+        # what a reward prints goes to stderr; an own session, so that its children can be ended with it
+        keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
+        self.process = subprocess.Popen(command, **keep)
+        theirs.close()
+        limits = (self.limits.timeout, self.limits.concurrency, self.limits.retries)
+        self.connection.send((self.specs, self.timeout_s, inherited[1], limits))
+        answer = self.receive(LOAD_LIMIT_S)
+        if answer is None:
+            answer = f"got reward {', '.join(self.specs)}: importing it {self.end()}; expected an import that returns"
+        if not isinstance(answer, list):
+            self.__exit__()
+            raise UserError(answer)
+        return answer
+
+    def receive(self, limit_s: float):
+        """The next message, or None when the process is gone or the limit has passed."""
+        end = time.monotonic() + limit_s
+        try:
+            while not self.connection.poll(0.05):
+                gone = self.process.poll() is not None and not self.connection.poll(0)
+                if gone or time.monotonic() > end:
+                    return None
+            return self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+
+    def call(self, name: str, arguments: dict) -> dict:
+        """One call of a function; {"hung": why} past the time limit, {"died": why} if the process ended."""
+        if self.process is None:
+            self.start()
+        started = time.perf_counter()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() tells
+            self.connection.send((name, arguments))
+        reply = self.receive(self.timeout_s + 5)
+        if reply is not None:
+            return reply
+        seconds, how = time.perf_counter() - started, self.end()
+        if seconds < self.timeout_s:
+            return {"died": how, "seconds": seconds}
+        where = own_frame(self.stuck_at(), self.files)
+        return {"hung": f"took more than {self.timeout_s:g} s", "where": where, "seconds": seconds}
+
+    def stuck_at(self) -> list[tuple]:
+        """(file, line, function) of the frames that the process dumped when it hung, innermost first."""
+        self.trace.seek(0)
+        text = self.trace.read().decode(errors="replace")
+        self.trace.seek(0)
+        self.trace.truncate()
+        return re.findall(r'File "(.*?)", line (\d+) in (.*)', text)
+
+    def end(self) -> str:
+        """End the process and its children, and say how it ended."""
+        if self.process is None:
+            return ""
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.5)  # it leaves by itself when it waits for a call
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        code, self.process = self.process.wait(), None
+        return f"ended the process with exit code {code}" if code >= 0 else f"died of signal {-code}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+        self.trace.close()
+
+
+def file_of(spec: str) -> str:
+    """The file of `FILE.py:function[*weight]`."""
+    return spec.partition("*")[0].rpartition(":")[0]
+
+
+# ------------------------------------------------------------------ scoring (src/programs/reward_preflight/scoring.py)
+
+
+def excerpt(text: str, width: int = 100) -> str:
+    """The beginning of a text on one line."""
+    return repr(text if len(text) <= width else text[:width] + "…")[1:-1]
+
+
+@dataclass
+class Graded:
+    """A completion of a row with its scores by function; `problems` says why one is missing."""
+
+    row: dict
+    text: str
+    parts: dict[str, float | None] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # only where it was called alone
+
+
+class Grader:
+    """Scores completions with every function, in batches; a batch that fails is scored one completion at a time."""
+
+    def __init__(self, process: RewardProcess, seen=lambda *_: None):
+        self.process, self.seen = process, seen  # seen(kind, function, message, graded) is told of each problem
+        self.weights = {f["name"]: f["weight"] for f in process.functions}
+        self.tallies = {name: Counter() for name in self.weights}  # calls, completions, none and the kinds of KINDS
+        self.first_s, self.singly = {}, set()  # singly: functions for which a batch took longer than the limit
+
+    def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
+        """Score (row, completion) pairs with every function."""
+        results = [Graded(row, text) for row, text in pairs]
+        for name in self.weights:
+            size = 1 if alone or name in self.singly else BATCH
+            for start in range(0, len(results), size):
+                self.score(name, results[start : start + size])
+        return results
+
+    def score(self, name: str, piece: list[Graded]) -> None:
+        """Fill in one function's scores of a batch; where the batch fails, of its completions one by one."""
+        tally = self.tallies[name]
+        if tally["hung"] + tally["died"] >= GIVE_UP:
+            for graded in piece:
+                graded.problems[name] = f"not called after {GIVE_UP} calls that hung or died"
+            return
+        texts = [graded.text for graded in piece]
+        ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
+        reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
+        tally["calls"] += 1
+        self.first_s.setdefault(name, reply["seconds"])
+        if reply.get("changed"):
+            self.count("changed", name, "changes its inputs", piece[0])
+        if "values" in reply:
+            self.keep(name, piece, reply)
+            return
+        kind = next(kind for kind in KINDS if kind in reply)
+        if len(piece) == 1:
+            tally["completions"] += 1
+            piece[0].problems[name] = reply[kind]
+            self.count(kind, name, f"{reply[kind]} ({reply['where']})" if reply.get("where") else reply[kind], piece[0])
+            return
+        for graded in piece:
+            self.score(name, [graded])
+        if not any(name in graded.problems for graded in piece):
+            what = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
+            self.count("slow_batch" if kind == "hung" else "batch", name, what, piece[0])
+            self.singly |= {name} if kind == "hung" else set()
+
+    def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
+        """Count a problem of a function and tell of it."""
+        self.tallies[name][kind] += 1
+        self.seen(kind, name, message, graded)
+
+    def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
+        """Store the scores of a batch."""
+        self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
+        for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
+            graded.parts[name] = value
+            if len(piece) == 1:
+                graded.seconds[name] = reply["seconds"]
+            if i in reply["bad"]:
+                graded.problems[name] = reply["bad"][i]
+                self.count("not_finite", name, reply["bad"][i], graded)
+
+    def total(self, graded: Graded) -> float | None:
+        """The weighted sum of a completion's scores; None where no function applies or one failed."""
+        parts = {name: value for name, value in graded.parts.items() if value is not None}
+        if graded.problems or not parts:
+            return None
+        return sum(self.weights[name] * value for name, value in parts.items())
+
+
+# -------------------------------------------------------------- preflight (src/programs/reward_preflight/preflight.py)
 
 PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 ADVICE = {
@@ -1304,7 +1329,9 @@ def spread(scored: list[tuple[float, bool]], size: int) -> dict:
     scores = [score for score, _ in scored]
     shares = [count / len(scores) for count in Counter(round(score, 9) for score in scores).values()]
     return {
-        **{"samples": len(scores), "mean": statistics.fmean(scores), "std": statistics.pstdev(scores)},
+        "samples": len(scores),
+        "mean": statistics.fmean(scores),
+        "std": statistics.pstdev(scores),
         "pass_rate": sum(full for _, full in scored) / len(scored),
         "zero_std_forecast": sum(share**size for share in shares),
     }
@@ -1315,7 +1342,7 @@ def percentile_ms(seconds: list[float], share: float) -> float | None:
     return round(1e3 * seconds[max(0, math.ceil(share * len(seconds)) - 1)], 3) if seconds else None
 
 
-# ------------------------------------------------------------------------------------------------ input
+# ---------------------------------------------------------------------- input (src/programs/reward_preflight/input.py)
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
@@ -1388,7 +1415,7 @@ def resolve(spec: str, library: str) -> str:
     return f"{library}:{spec}"
 
 
-# ------------------------------------------------------------------------------------------------ output
+# -------------------------------------------------------------------- output (src/programs/reward_preflight/output.py)
 
 
 def aligned(lines: list[list]) -> str:
@@ -1405,13 +1432,24 @@ def columns_of(lines: list[dict], heads: dict[str, str]) -> str:
 
 
 PROBE_HEADS = {
-    **{"name": "probe", "completions": "texts", "share": "share", "worst": "worst", "allowed": "allowed"},
-    **{"paying_rows": "rows paid", "status": "status", "what": "completion"},
+    "name": "probe",
+    "completions": "texts",
+    "share": "share",
+    "worst": "worst",
+    "allowed": "allowed",
+    "paying_rows": "rows paid",
+    "status": "status",
+    "what": "completion",
 }
 FUNCTION_HEADS = {
-    **{"name": "function", "weight": "weight", "range": "range", "gold_mean": "gold mean", "none_rate": "none"},
+    "name": "function",
+    "weight": "weight",
+    "range": "range",
+    "gold_mean": "gold mean",
+    "none_rate": "none",
     **{kind: kind for kind in KINDS},
-    **{"p50_ms": "p50 ms", "p99_ms": "p99 ms"},
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
 }
 
 
@@ -1446,7 +1484,7 @@ def print_json(value) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-# ------------------------------------------------------------------------------------------------ the three modes
+# ---------------------------------------------------------------------- modes (src/programs/reward_preflight/modes.py)
 
 
 def list_library(args) -> int:
@@ -1510,7 +1548,7 @@ def preflight(args) -> int:
     return 0 if report["ready"] else 1
 
 
-# ------------------------------------------------------------------------------------------------ command line
+# ------------------------------------------------------------------ command (src/programs/reward_preflight/command.py)
 
 
 def share_of(text: str) -> tuple[str, float]:

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/sandbox/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # ///
@@ -41,6 +43,7 @@ import fcntl
 import fractions
 import gc
 import importlib
+import importlib.util
 import io
 import itertools
 import json
@@ -61,6 +64,8 @@ import time
 import types
 import warnings
 from dataclasses import asdict, dataclass, field
+
+# ----------------------------------------------------------------------------- limits (src/programs/sandbox/limits.py)
 
 LINUX = sys.platform == "linux"
 MAX_NUMBER = 1 << 16  # bits of a number in a Fraction, range or date, whose constructors take quadratic time
@@ -99,7 +104,7 @@ class Died(Exception):
     """The other process ended or broke the protocol."""
 
 
-# ------------------------------------------------------------------------------------------- messages and values
+# ----------------------------------------------------------------------------- values (src/programs/sandbox/values.py)
 
 
 def send_frame(channel: socket.socket, message: dict, fds=()) -> None:
@@ -412,7 +417,26 @@ def same_output(expected: str, actual: str) -> bool:
     return not next(got, "")
 
 
-# ------------------------------------------------------------------------------------------- layers of the kernel
+def error_text(answer: dict) -> str:
+    """What a program raised, in one line."""
+    parts = (answer.get(part) for part in ("name", "message"))
+    return ": ".join(part[:500] if isinstance(part, str) else "…" for part in parts)[:500]
+
+
+def compare(answer: dict, expected, mode: str = "same") -> str:
+    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
+    if "error" in answer:
+        return error_text(answer)
+    actual = decode(answer.get("value"))
+    try:
+        equal = actual == expected if mode == "==" else same(expected, actual)
+        equal = equal or (mode == "wrapped" and same(expected[0], actual))
+        return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
+    except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+# ----------------------------------------------------------------------------- kernel (src/programs/sandbox/kernel.py)
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -442,26 +466,129 @@ def prctl(option: int, value: int, extra=0) -> None:
 
 # Names and numbers of linux/arch/x86/entry/syscalls/syscall_64.tbl. What is not here answers EPERM.
 ALLOWED_CALLS = {
-    **{"read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8},
-    **{"mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14},
-    **{"rt_sigreturn": 15, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "access": 21, "pipe": 22},
-    **{"select": 23, "sched_yield": 24, "mremap": 25, "msync": 26, "madvise": 28, "dup": 32, "dup2": 33, "pause": 34},
-    **{"nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38, "getpid": 39, "sendfile": 40},
-    **{"recvfrom": 45, "shutdown": 48, "socketpair": 53, "exit": 60, "wait4": 61, "uname": 63, "flock": 73},
-    **{"fsync": 74, "fdatasync": 75, "truncate": 76, "ftruncate": 77, "getdents": 78, "getcwd": 79, "chdir": 80},
-    **{"fchdir": 81, "rename": 82, "mkdir": 83, "rmdir": 84, "creat": 85, "unlink": 87, "readlink": 89, "umask": 95},
-    **{"gettimeofday": 96, "getrlimit": 97, "getrusage": 98, "sysinfo": 99, "times": 100, "getuid": 102},
-    **{"getgid": 104, "geteuid": 107, "getegid": 108, "getppid": 110, "getpgrp": 111, "rt_sigpending": 127},
-    **{"rt_sigtimedwait": 128, "rt_sigsuspend": 130, "sigaltstack": 131, "statfs": 137, "fstatfs": 138},
-    **{"arch_prctl": 158, "gettid": 186, "time": 201, "futex": 202, "sched_getaffinity": 204, "epoll_create": 213},
-    **{"getdents64": 217, "set_tid_address": 218, "restart_syscall": 219, "fadvise64": 221, "clock_gettime": 228},
-    **{"clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "epoll_wait": 232, "epoll_ctl": 233},
-    **{"openat": 257, "mkdirat": 258, "newfstatat": 262, "unlinkat": 263, "renameat": 264, "readlinkat": 267},
-    **{"faccessat": 269, "pselect6": 270, "ppoll": 271, "set_robust_list": 273, "get_robust_list": 274},
-    **{"epoll_pwait": 281, "timerfd_create": 283, "eventfd": 284, "fallocate": 285, "timerfd_settime": 286},
-    **{"timerfd_gettime": 287, "eventfd2": 290, "epoll_create1": 291, "dup3": 292, "pipe2": 293, "preadv": 295},
-    **{"pwritev": 296, "getcpu": 309, "getrandom": 318, "membarrier": 324, "copy_file_range": 326, "statx": 332},
-    **{"rseq": 334, "close_range": 436, "faccessat2": 439, "epoll_pwait2": 441},
+    "read": 0,
+    "write": 1,
+    "open": 2,
+    "close": 3,
+    "stat": 4,
+    "fstat": 5,
+    "lstat": 6,
+    "poll": 7,
+    "lseek": 8,
+    "mmap": 9,
+    "mprotect": 10,
+    "munmap": 11,
+    "brk": 12,
+    "rt_sigaction": 13,
+    "rt_sigprocmask": 14,
+    "rt_sigreturn": 15,
+    "pread64": 17,
+    "pwrite64": 18,
+    "readv": 19,
+    "writev": 20,
+    "access": 21,
+    "pipe": 22,
+    "select": 23,
+    "sched_yield": 24,
+    "mremap": 25,
+    "msync": 26,
+    "madvise": 28,
+    "dup": 32,
+    "dup2": 33,
+    "pause": 34,
+    "nanosleep": 35,
+    "getitimer": 36,
+    "alarm": 37,
+    "setitimer": 38,
+    "getpid": 39,
+    "sendfile": 40,
+    "recvfrom": 45,
+    "shutdown": 48,
+    "socketpair": 53,
+    "exit": 60,
+    "wait4": 61,
+    "uname": 63,
+    "flock": 73,
+    "fsync": 74,
+    "fdatasync": 75,
+    "truncate": 76,
+    "ftruncate": 77,
+    "getdents": 78,
+    "getcwd": 79,
+    "chdir": 80,
+    "fchdir": 81,
+    "rename": 82,
+    "mkdir": 83,
+    "rmdir": 84,
+    "creat": 85,
+    "unlink": 87,
+    "readlink": 89,
+    "umask": 95,
+    "gettimeofday": 96,
+    "getrlimit": 97,
+    "getrusage": 98,
+    "sysinfo": 99,
+    "times": 100,
+    "getuid": 102,
+    "getgid": 104,
+    "geteuid": 107,
+    "getegid": 108,
+    "getppid": 110,
+    "getpgrp": 111,
+    "rt_sigpending": 127,
+    "rt_sigtimedwait": 128,
+    "rt_sigsuspend": 130,
+    "sigaltstack": 131,
+    "statfs": 137,
+    "fstatfs": 138,
+    "arch_prctl": 158,
+    "gettid": 186,
+    "time": 201,
+    "futex": 202,
+    "sched_getaffinity": 204,
+    "epoll_create": 213,
+    "getdents64": 217,
+    "set_tid_address": 218,
+    "restart_syscall": 219,
+    "fadvise64": 221,
+    "clock_gettime": 228,
+    "clock_getres": 229,
+    "clock_nanosleep": 230,
+    "exit_group": 231,
+    "epoll_wait": 232,
+    "epoll_ctl": 233,
+    "openat": 257,
+    "mkdirat": 258,
+    "newfstatat": 262,
+    "unlinkat": 263,
+    "renameat": 264,
+    "readlinkat": 267,
+    "faccessat": 269,
+    "pselect6": 270,
+    "ppoll": 271,
+    "set_robust_list": 273,
+    "get_robust_list": 274,
+    "epoll_pwait": 281,
+    "timerfd_create": 283,
+    "eventfd": 284,
+    "fallocate": 285,
+    "timerfd_settime": 286,
+    "timerfd_gettime": 287,
+    "eventfd2": 290,
+    "epoll_create1": 291,
+    "dup3": 292,
+    "pipe2": 293,
+    "preadv": 295,
+    "pwritev": 296,
+    "getcpu": 309,
+    "getrandom": 318,
+    "membarrier": 324,
+    "copy_file_range": 326,
+    "statx": 332,
+    "rseq": 334,
+    "close_range": 436,
+    "faccessat2": 439,
+    "epoll_pwait2": 441,
 }
 # calls allowed for some values of one argument: number -> (argument, values); None stands for the process's own id
 LIMITED_CALLS = {
@@ -601,7 +728,698 @@ def new_root(paths: list[str]) -> None:
     kernel_call(442, -100, SCRATCH.encode(), 0, ctypes.create_string_buffer(writable, 32), 32)
 
 
-# ------------------------------------------------------------------------------------------- the fork server
+# ------------------------------------------------------------------------- verdicts (src/programs/sandbox/verdicts.py)
+
+
+@dataclass
+class Verdict:
+    """What the tests say of a program.
+
+    Attributes:
+        passed, total: numbers of tests.
+        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
+            invalid_tests: the tests compare two objects of the program or pass functions to it (see isolate_tests).
+        trusted: False where the tests ran beside the program, or used its constants or functions to judge results:
+            it could then forge the verdict.
+        results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
+        detail: the first thing that went wrong.
+        wall_s: seconds it took.
+    """
+
+    passed: int = 0
+    total: int = 0
+    status: str = "failed"
+    trusted: bool = True
+    results: list = field(default_factory=list)
+    detail: str = ""
+    wall_s: float = 0.0
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether there were tests and all passed."""
+        return self.total > 0 and self.passed == self.total and self.status == "ok"
+
+    @property
+    def fraction(self) -> float:
+        """Share of the tests that passed, 0 without tests."""
+        return self.passed / self.total if self.total else 0.0
+
+
+@dataclass
+class Plan:
+    """Tests: stdin (input, output), calls (function, args, kwargs, expected, mode of compare) or python (source)."""
+
+    kind: str
+    cases: list
+
+
+def process_limits(limits: dict) -> dict:
+    """The part of the limits that the server sets."""
+    cpu_s = math.ceil(limits["total_s"]) + 1
+    return {"memory_mb": limits["memory_mb"], "cpu_s": cpu_s, "file_bytes": limits["result_bytes"]}
+
+
+def conclude(results: list[dict], total: int) -> Verdict:
+    """Make a verdict of the results of the tests that were run; those that were not count as failed."""
+    bad = next((result for result in results if not result["passed"]), None)
+    passed = sum(result["passed"] for result in results)
+    detail = bad["detail"] if bad else "" if len(results) == total else "not all tests were run"
+    return Verdict(passed, total, status_of(detail) if passed < total else "ok", True, results[:1000], detail)
+
+
+def status_of(detail: str) -> str:
+    """The status that the first failure's text stands for."""
+    signs = {"timeout": "timeout", "MemoryError": "memory", "output limit": "output_limit", "the process": "error"}
+    signs.update(dict.fromkeys(("SyntaxError", "IndentationError", "TabError"), "syntax_error"))
+    return next((status for sign, status in signs.items() if detail.startswith(sign)), "failed")
+
+
+def end_of(report: dict | None) -> str:
+    """How a process ended, in words."""
+    status = (report or {}).get("status", 0)
+    if status == -signal.SIGXCPU:
+        return "timeout: processor time"
+    return f"the process ended by signal {-status}" if status < 0 else f"the process ended with status {status}"
+
+
+def timeout_text(limits: dict) -> str:
+    """Which of the two limits was reached."""
+    if time.monotonic() >= limits["deadline"]:
+        return f"timeout: all tests together took more than {limits['total_s']} s"
+    return f"timeout: more than {limits['timeout_s']} s"
+
+
+# --------------------------------------------------------------- judge objects (src/programs/sandbox/judge_objects.py)
+
+
+class Ended(BaseException):
+    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
+
+
+class ProgramError(Exception):
+    """The program raised an exception of its own making."""
+
+
+class Unsafe(Exception):
+    """A test asks the program for the verdict."""
+
+
+class RemoteObject:
+    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+
+    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
+    """
+
+    def __init__(self, judge, target):
+        self.__dict__.update(_judge=judge, _target=target)
+
+    def __call__(self, *args, **kwargs):
+        return self._judge.ask("call", self._target, args, kwargs)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._judge.ask("attribute", self._target, (name,))
+
+    def __iter__(self):
+        return iter(self._judge.ask("list", self._target))
+
+    def __getitem__(self, key):
+        return self._judge.ask("item", self._target, (key,))
+
+    def __eq__(self, other):
+        self._judge.unfit |= isinstance(other, RemoteObject)
+        raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
+
+    __hash__ = object.__hash__
+
+    def __setattr__(self, name, value):
+        self._judge.ask("set", self._target, (name, value))
+
+    def __setitem__(self, key, value):
+        self._judge.ask("put", self._target, (key, value))
+
+    def convert(self, kind: type):
+        """Ask for a plain version of this object and hold it to its type."""
+        value = self._judge.ask(kind.__name__, self._target)
+        if type(value) is not kind:
+            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
+        return value
+
+    def __len__(self):
+        try:  # list() asks for it, and takes TypeError for an answer
+            return operator.index(self._judge.ask("len", self._target))
+        except Exception as error:
+            raise TypeError(str(error)) from None
+
+    def __str__(self):
+        return self.convert(str)
+
+    def __repr__(self):
+        return self._judge.ask("repr", self._target)
+
+    def __bool__(self):
+        return self.convert(bool)
+
+    def __int__(self):
+        return self.convert(int)
+
+    def __float__(self):
+        return self.convert(float)
+
+
+class CountAsserts(ast.NodeTransformer):
+    """Make each assert a counted test that does not end the others.
+
+    Inside `try` and `with` an assert keeps its meaning, since what is around it may expect an exception.
+    """
+
+    def __init__(self):
+        self.guarded = 0
+
+    @staticmethod
+    def call(node, name: str, *args) -> ast.Expr:
+        """A call of one of the judge's functions with the line of a test."""
+        return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(node.lineno), *args], []))
+
+    def counted(self, node, statements: list) -> ast.AST:
+        """Statements that count as a test when they end: try: ...  except Exception as e: __fail__(line, e)"""
+        if self.guarded:
+            new = ast.If(ast.Constant(True), statements, [])
+        else:
+            fail = self.call(node, "__fail__", ast.Name("__e__", ast.Load()))
+            handler = ast.ExceptHandler(ast.Name("__Exception__", ast.Load()), "__e__", [fail])
+            new = ast.Try(statements, [handler], [], [])
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+    def visit_Expr(self, node):
+        """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
+        function = getattr(node.value, "func", None)
+        name = getattr(function, "attr", getattr(function, "id", ""))
+        own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"  # unittest counts
+        if not name.startswith("assert") or own:
+            return node
+        return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])
+
+    def visit_With(self, node):
+        """`with pytest.raises(...)` counts as an assert."""
+        calls = [getattr(item.context_expr, "func", None) for item in node.items]
+        new = self.visit_guard(node)
+        if not any(getattr(call, "attr", getattr(call, "id", "")) in ("raises", "assertRaises") for call in calls):
+            return new
+        return self.counted(node, [new, self.call(node, "__check__", ast.Constant(True))])
+
+    def visit_guard(self, node):
+        self.guarded += 1
+        node.body = [self.visit(statement) for statement in node.body]
+        self.guarded -= 1
+        for part in ("handlers", "orelse", "finalbody"):
+            setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
+        return node
+
+    visit_Try = visit_TryStar = visit_AsyncWith = visit_guard
+
+    def visit_Assert(self, node):
+        """assert x  ->  try: __check__(line, x)  except Exception as e: __fail__(line, e)"""
+        return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
+
+
+# functions that tests often use without importing them, since the program does
+STANDARD = {
+    name: module
+    for module in ("math", "collections", "copy", "itertools", "functools", "operator", "statistics", "json")
+    for name in importlib.import_module(module).__dict__
+    if not name.startswith("_")
+}
+
+
+def names_in(*nodes: ast.AST) -> set:
+    """The names that a piece of source uses."""
+    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def calls_in(*nodes: ast.AST) -> list[ast.Call]:
+    """The calls of functions by their names."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    return [part for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+
+
+def bound_names(trees: list) -> set:
+    """The names that the tests give to what they compute."""
+    parts = [part for tree in trees for part in ast.walk(tree)]
+    stored = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return stored | {part.arg for part in parts if isinstance(part, ast.arg)} - {"candidate"}
+
+
+def judging_names(trees: list, wanted: set, program: set) -> set:
+    """Those of the wanted names by which the tests judge what the program's other functions return.
+
+    Such a function is called with the result of another one, or with a variable of the tests where these call another
+    one at all, or stands on the other side of a comparison.
+    """
+    found, bound, called = set(), bound_names(trees), program & names_in(*trees)
+    for call in calls_in(*trees):
+        name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
+        others = program - {name}
+        if name in wanted and (inside & others or (inside & bound and called & others)):
+            found.add(name)
+    for node in (part for tree in trees for part in ast.walk(tree) if isinstance(part, ast.Compare)):
+        sides = [node.left, *node.comparators]
+        for side in sides:
+            beside = names_in(*(other for other in sides if other is not side)) & program
+            found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
+    return found & wanted
+
+
+def wraps_a_call(trees: list, name: str, program: set) -> bool:
+    """Whether a function is called with what another function of the program returns."""
+    mine = [call for call in calls_in(*trees) if call.func.id == name]
+    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
+
+
+def iterated_names(trees: list) -> set:
+    """The names of functions that loops run over: they decide how often something is tested."""
+    parts = (part for tree in trees for part in ast.walk(tree))
+    return {name for part in parts if hasattr(part, "iter") for name in names_in(part.iter)}
+
+
+# ------------------------------------------------------------------------------- judge (src/programs/sandbox/judge.py)
+
+
+class Judge:
+    """Runs test code; calls to the program go to its own process, and what comes back is compared here."""
+
+    def __init__(self, program: socket.socket, job: dict):
+        self.program, self.job = program, job
+        self.passed = self.total = 0
+        self.results, self.ended, self.unfit, self.trusted = [], "", False, True
+
+    def record(self, line: int, passed: bool, detail: str = "") -> None:
+        """Count one test."""
+        self.passed += passed
+        self.total += 1
+        if len(self.results) < 1000:
+            self.results.append({"test": line, "passed": passed, "detail": detail[:500]})
+
+    def check(self, line: int, value) -> None:
+        """Count an assert."""
+        self.record(line, bool(value), "" if value else "the assertion is false")
+
+    def require(self, line: int, value) -> None:
+        """Count an assert that holds; raise for one that does not."""
+        if not value:
+            raise AssertionError
+        self.record(line, True)
+
+    def fail(self, line: int, error: BaseException) -> None:
+        """Count a test that raised."""
+        self.record(line, False, f"{type(error).__name__}: {error}")
+
+    def exchange(self, message: dict) -> dict:
+        """Send a request under a fresh secret and return the answer that carries it."""
+        if self.ended:
+            raise Ended(self.ended)
+        nonce = os.urandom(12).hex()
+        try:
+            self.program.settimeout(self.job["timeout_s"])
+            send_frame(self.program, {"nonce": nonce, **message})
+            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"], self.job["result_bytes"])
+            if answer.get("nonce") != nonce:
+                raise Died("the process sent no valid message")
+        except TimeoutError:
+            self.ended = "timeout"
+        except (Died, OSError) as error:
+            self.ended = str(error)
+        if self.ended:
+            raise Ended(self.ended)
+        if "error" in answer:
+            self.raise_same(answer)
+        return answer
+
+    def ask(self, op: str, target, args=(), kwargs=None):
+        """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
+        number = lambda value: value._target if isinstance(value, RemoteObject) else self.refuse(value)  # noqa: E731
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, number) for item in args]}
+        message["kwargs"] = {name: encode(item, number) for name, item in (kwargs or {}).items()}
+        answer = self.exchange(message)
+        for item, data in zip(args, answer.get("args", ()), strict=False):
+            if isinstance(item, list | dict | set):
+                new = decode(data, self.refer)
+                if type(new) is type(item) and new != item:
+                    item.clear()
+                    (item.extend if isinstance(item, list) else item.update)(new)
+        return decode(answer.get("value"), self.refer)
+
+    def refer(self, number: int, kind: str) -> RemoteObject:
+        """An object that stays with the program."""
+        return RemoteObject(self, number)
+
+    def refuse(self, value):
+        """Raise for an argument that cannot be sent."""
+        self.unfit = True
+        raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
+
+    @staticmethod
+    def raise_same(answer: dict):
+        """Raise what the program raised, as the nearest built-in exception."""
+        for name in answer["error"] if isinstance(answer["error"], list) else []:
+            kind = getattr(builtins, str(name), None)
+            if kind in (StopIteration, StopAsyncIteration):  # would end a loop of the tests as if it were done
+                break
+            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
+                try:
+                    error = kind(str(answer.get("message"))[:500])
+                except TypeError:  # UnicodeDecodeError, say, takes more than a text
+                    continue
+                raise error
+        raise ProgramError(error_text(answer))
+
+    def run(self) -> None:
+        """Load the program, then run the tests, each piece of source by itself."""
+        entry = self.job["entry_point"]
+        namespace = {"__name__": "tests", "__Exception__": Exception}
+        namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
+        trees = [ast.parse(source, "tests.py") for source in self.job["tests"]]
+        if self.job["isolate"]:
+            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
+            names = self.exchange({"mode": "module", "code": self.job["code"]}).get("names", {})
+            self.offer(names, namespace, trees)
+            defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
+        else:
+            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
+            before = dict(namespace)
+            exec(compile(self.job["code"], "program.py", "exec", dont_inherit=True), namespace)
+            defined = {name for name, value in namespace.items() if before.get(name) is not value}
+        if entry:
+            candidate = RemoteObject(self, entry) if self.job["isolate"] else namespace[entry]
+            namespace.update({entry: candidate, "candidate": candidate})
+        for tree in trees:
+            code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
+            self.attempt(lambda code=code: exec(code, namespace))
+        self.run_functions(namespace, trees)
+        if not defined & (names_in(*trees) | ({entry, "Solution"} if entry else set())):
+            self.passed = 0
+            for result in self.results:
+                result.update(passed=False, detail=result["detail"] or "the tests use nothing that the program defines")
+
+    def attempt(self, action) -> None:
+        """Run a piece of the tests; an exception counts as a test that fails."""
+        try:
+            action()
+        except Exception as error:
+            self.fail(0, error)
+
+    def offer(self, names: dict, namespace: dict, trees: list) -> None:
+        """Put the program's names that the tests use into their namespace, but not for what judges a result."""
+        entry, used = self.job["entry_point"], names_in(*trees)
+        functions = {name for name, kind in names.items() if kind == "callable"} & used - namespace.keys()
+        program = functions | ({entry, "candidate"} if entry else set())
+        judging = judging_names(trees, (functions | STANDARD.keys() & used) - namespace.keys(), program)
+        for name in judging - {entry}:  # isclose(f(1), 2): what judges a result must not be the program's
+            if name in STANDARD:
+                namespace[name] = getattr(importlib.import_module(STANDARD[name]), name)
+        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(trees, name, program)}
+        self.trusted &= not wrapping - vars(builtins).keys()
+        tested = functions & vars(builtins).keys()
+        if entry or functions - vars(builtins).keys() - STANDARD.keys():
+            tested = set()  # the tests are about another function
+        elif len(tested) > 1:
+            self.trusted = False  # which of them judge the others is a guess
+            tested = (tested - iterated_names(trees)) or tested
+            tested = (tested - judging_names(trees, tested, tested)) or tested
+        bases = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+        dotted = {node.id for node in bases if isinstance(node, ast.Name)}
+        for name in used - namespace.keys() - (vars(builtins).keys() - tested):
+            kind = str(names.get(name))
+            module = kind[7:] if kind.startswith("module ") else {"np": "numpy"}.get(name, name)
+            known = module.partition(".")[0] in {*sys.stdlib_module_names, "numpy"}
+            if known and (name in dotted or kind.startswith("module ")):  # the real one, not what the program made
+                with contextlib.suppress(ImportError):
+                    namespace[name] = importlib.import_module(module)
+            elif name not in names or kind.startswith("module "):
+                continue
+            elif kind == "value":
+                self.trusted = False  # the program's own word for what is right
+                namespace[name] = self.ask("get", name)
+            else:
+                namespace[name] = RemoteObject(self, name)
+
+    def run_functions(self, namespace: dict, trees: list) -> None:
+        """Call `check(candidate)` unless the tests do, each `test…()`, and the methods of each unittest.TestCase."""
+        calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+        called = {function.id for function in calls if isinstance(function, ast.Name)}
+        if "check" in namespace and "check" not in called and self.job["entry_point"]:
+            self.attempt(lambda: namespace["check"](namespace["candidate"]))
+        for name, value in list(namespace.items()):
+            if isinstance(value, RemoteObject):
+                continue
+            if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
+                self.attempt(value)
+            elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
+                self.run_case(value)
+
+    def run_case(self, case: type) -> None:
+        """Run a unittest.TestCase; each of its methods is one test."""
+        import unittest
+
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
+        bad = [text.strip().splitlines()[-1] for _, text in result.failures + result.errors]
+        for i in range(result.testsRun):
+            self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
+
+
+def judge_result(channel: socket.socket, job: dict) -> None:
+    """Compare one large result, which follows the job unread, with the value that is expected."""
+    data = receive_exactly(channel, job["size"], None)
+    try:
+        detail = compare(read_message(data, job["nonce"]), decode(job["expected"]), job["mode"])
+        send_frame(channel, {"detail": detail[:1000]})
+    except MemoryError:
+        send_frame(channel, {"end": "output limit: a result is too large"})
+    except Died as error:
+        send_frame(channel, {"end": str(error)})
+
+
+def run_judge(channel: socket.socket, program: socket.socket | None = None) -> None:
+    """Run the tests of one program and tell the caller what came of them."""
+    sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
+    job = receive_frame(channel)
+    if "size" in job:
+        judge_result(channel, job)
+        os._exit(0)
+    judge = Judge(program, job)
+    problem = ""
+    try:
+        judge.run()
+    except Ended:
+        pass
+    except BaseException as error:
+        problem = f"{type(error).__name__}: {error}"[:500]
+    answer = {"passed": judge.passed, "total": judge.total, "results": judge.results, "unfit": judge.unfit}
+    answer["trusted"] = judge.trusted
+    send_frame(channel, {**answer, "ended": judge.ended, "problem": problem})
+    os._exit(0)
+
+
+# ------------------------------------------------------------------------------- child (src/programs/sandbox/child.py)
+
+
+def confine(server, message: dict, uid: int | None, scratch: str, files: int) -> None:
+    """Put every layer around this process, in the order in which each still allows the next; keep the first files."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(scratch)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    os.umask(0o077)
+    if LINUX:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_DUMPABLE, 0)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if uid is None:  # else they went with the user
+            kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
+    memory = server.address_space() + (message["memory_mb"] << 20)
+    set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
+    if server.on("landlock"):
+        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
+        kernel_call(446, rules, 0)
+    os.closerange(files, 1 << 20)
+    if server.on("seccomp"):
+        enter_seccomp(server.filter)
+
+
+def set_limits(memory: int, cpu_s: int, file_bytes: int, own_user: bool) -> None:
+    """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
+    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, file_bytes)]
+    limits += [(resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0)]
+    if own_user:  # else it counts what the caller runs, too
+        limits.append((resource.RLIMIT_NPROC, 64))
+    for limit, value in limits:
+        try:
+            resource.setrlimit(limit, (value, value))
+        except (ValueError, OSError):
+            pass  # not on this system, or already lower
+
+
+def run_child(server, message: dict, fds: list[int], uid: int | None, scratch: str) -> None:
+    """Main function of a forked process: arrange its files, confine it, do its part.
+
+    It keeps stdin, stdout and stderr as 0, 1, 2 and its sockets from 3 on.
+    """
+    signal.set_wakeup_fd(-1)
+    null = os.open("/dev/null", os.O_RDWR)
+    channel, *streams, _, extra = [*fds, -1][:6]
+    kept = [fd if fd >= 0 else null for fd in streams] + [fd for fd in (channel, extra) if fd >= 0]
+    for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
+        os.dup2(fd, place)
+    channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
+    confine(server, message, uid, scratch, len(kept))
+    del server
+    {"trial": try_out, "program": run_program, "judge": run_judge}[message["role"]](*channels)
+
+
+def try_out(channel: socket.socket) -> None:
+    """Report what this confined process can still do."""
+
+    def can(action) -> bool:
+        try:
+            action()
+            return True
+        except OSError:
+            return False
+
+    def start_process():
+        if os.fork() == 0:
+            os._exit(0)
+
+    try:
+        importlib.import_module("colorsys")  # not loaded before
+    except ImportError:
+        send_frame(channel, {"error": "Python's own files could not be read"})
+        return
+    if not can(lambda: open("trial", "w").write("x")):
+        send_frame(channel, {"error": "the scratch folder could not be written to"})
+        return
+    send_frame(
+        channel,
+        {
+            "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
+            "foreign_files": can(lambda: open("/etc/passwd")),
+            "new_processes": can(start_process),
+        },
+    )
+
+
+def fresh_module(name: str) -> types.ModuleType:
+    """An empty module under this name, as the program's namespace."""
+    sys.modules[name] = module = types.ModuleType(name)
+    return module
+
+
+def run_program(channel: socket.socket) -> None:
+    """Run model code: once as a script, or as a module whose functions are then called from outside."""
+    job = receive_frame(channel)
+    if job["mode"] == "stdin":
+        channel.close()
+        run_as_script(job["code"])
+    else:
+        answer_calls(channel, job)
+
+
+def run_as_script(code: str) -> None:
+    """Run a program as `python program.py` does, and end with its exit status."""
+    status = 1
+    try:
+        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_module("__main__").__dict__)
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}"[:1000])
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 0xFF)
+
+
+def answer_calls(channel: socket.socket, job: dict) -> None:
+    """Run a program as a module, then perform the calls that came with it, or that come until the caller is gone."""
+    namespace, kept = fresh_module("program").__dict__, []
+
+    def keep(value) -> int:
+        kept.append(value)
+        return len(kept) - 1
+
+    def reply(nonce: str, action) -> None:
+        try:
+            answer = action()
+        except BaseException as error:
+            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
+            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
+        send_frame(channel, {"nonce": nonce, **answer})
+
+    def load() -> dict:
+        exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
+        kinds = {}
+        if job["mode"] == "calls":
+            return {}
+        for name, value in list(namespace.items()):
+            module = isinstance(value, types.ModuleType)
+            kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
+        return {"names": kinds}
+
+    def perform(call: dict) -> dict:
+        args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
+        kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
+        value = operate(call, find(call["target"], namespace, kept), args, kwargs)
+        answer = {"value": encode(value, keep if call["objects"] else None)}
+        if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
+            answer["args"] = [encode(item, keep) for item in args]
+        return answer
+
+    reply(job["nonce"], load)
+    for call in job.get("calls", ()):
+        reply(call["nonce"], lambda call=call: perform(call))
+    while job["mode"] == "module":
+        try:
+            call = receive_frame(channel)
+        except (Died, OSError):
+            os._exit(0)
+        reply(call["nonce"], lambda call=call: perform(call))
+
+
+def find(target, namespace: dict, kept: list):
+    """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
+    if isinstance(target, int):
+        return kept[target]
+    if target in namespace:
+        return namespace[target]
+    if "Solution" in namespace and hasattr(namespace["Solution"], target):
+        return getattr(namespace["Solution"](), target)
+    raise NameError(f"the program defines no {target!r}")
+
+
+def operate(call: dict, value, args: list, kwargs: dict):
+    """Perform one operation of the judge on a value."""
+    operations = {
+        "call": lambda: value(*args, **kwargs),
+        "attribute": lambda: getattr(value, *args),
+        "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
+        "get": lambda: value,
+        "item": lambda: value[args[0]],
+        "set": lambda: setattr(value, *args),
+        "put": lambda: value.__setitem__(*args),
+        **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
+    }
+    return operations[call["op"]]()
+
+
+# ----------------------------------------------------------------------------- server (src/programs/sandbox/server.py)
 
 
 @dataclass
@@ -954,675 +1772,99 @@ def serve(fd: int) -> None:
         server.end()
 
 
-# ------------------------------------------------------------------------------------------- inside a forked process
+# ------------------------------------------------------------------------- endpoint (src/programs/sandbox/endpoint.py)
 
 
-def confine(server: Server, message: dict, uid: int | None, scratch: str, files: int) -> None:
-    """Put every layer around this process, in the order in which each still allows the next; keep the first files."""
-    os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(scratch)
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    os.umask(0o077)
-    if LINUX:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        prctl(PR_SET_DUMPABLE, 0)
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        if uid is None:  # else they went with the user
-            kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
-    memory = server.address_space() + (message["memory_mb"] << 20)
-    set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
-    if server.on("landlock"):
-        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
-        kernel_call(446, rules, 0)
-    os.closerange(files, 1 << 20)
-    if server.on("seccomp"):
-        enter_seccomp(server.filter)
+def run_at_endpoint(url: str, code: str, plan: Plan, limits: dict) -> Verdict:
+    """Run the program at a SandboxFusion service (POST URL/run_code) and compare its output here."""
+    if plan.kind == "python":
+        what = f"got {plan.cases[0][:80]!r} for an endpoint"
+        raise BadTests(f"{what}; expected `assert f(literals) == literal`, calls, or stdin tests")
+    cases, results = plan.cases, []
+    end = time.monotonic() + limits["total_s"]
+    for number, case in enumerate(cases):
+        if time.monotonic() > end:
+            break
+        detail = ask_endpoint(url, code, case, plan.kind, limits)
+        results.append({"test": number, "passed": not detail, "detail": detail})
+        if detail.startswith("timeout"):
+            break
+    return conclude(results, len(cases))
 
 
-def set_limits(memory: int, cpu_s: int, file_bytes: int, own_user: bool) -> None:
-    """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
-    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, file_bytes)]
-    limits += [(resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0)]
-    if own_user:  # else it counts what the caller runs, too
-        limits.append((resource.RLIMIT_NPROC, 64))
-    for limit, value in limits:
-        try:
-            resource.setrlimit(limit, (value, value))
-        except (ValueError, OSError):
-            pass  # not on this system, or already lower
-
-
-def run_child(server: Server, message: dict, fds: list[int], uid: int | None, scratch: str) -> None:
-    """Main function of a forked process: arrange its files, confine it, do its part.
-
-    It keeps stdin, stdout and stderr as 0, 1, 2 and its sockets from 3 on.
-    """
-    signal.set_wakeup_fd(-1)
-    null = os.open("/dev/null", os.O_RDWR)
-    channel, *streams, _, extra = [*fds, -1][:6]
-    kept = [fd if fd >= 0 else null for fd in streams] + [fd for fd in (channel, extra) if fd >= 0]
-    for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
-        os.dup2(fd, place)
-    channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
-    confine(server, message, uid, scratch, len(kept))
-    del server
-    {"trial": try_out, "program": run_program, "judge": run_judge}[message["role"]](*channels)
-
-
-def try_out(channel: socket.socket) -> None:
-    """Report what this confined process can still do."""
-
-    def can(action) -> bool:
-        try:
-            action()
-            return True
-        except OSError:
-            return False
-
-    def start_process():
-        if os.fork() == 0:
-            os._exit(0)
-
+def ask_endpoint(url: str, code: str, case: tuple, kind: str, limits: dict) -> str:
+    """One test at the service; return "" if it passes, else what is wrong."""
+    nonce, stdin = os.urandom(12).hex(), case[0]
+    if kind != "stdin":
+        call = {"op": "call", "target": case[0], "args": case[1], "kwargs": case[2]}
+        stdin = json.dumps({"nonce": nonce, "call": call})
+        code = remote_driver(code)
+    seconds = limits["timeout_s"]
+    body = {"code": code, "language": "python", "stdin": stdin, "memory_limit_MB": limits["memory_mb"]}
+    answer = post_json(url.rstrip("/") + "/run_code", {**body, "run_timeout": seconds}, seconds + 30)
+    result = answer.get("run_result") or {}
+    if result.get("status") == "TimeLimitExceeded":
+        return f"timeout: more than {limits['timeout_s']} s"
+    if answer.get("status") == "SandboxError":
+        raise SandboxError(f"{url}: {answer.get('message')}")
+    printed = str(result.get("stdout") or "")
+    if len(printed) > limits["result_bytes"]:
+        return f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
+    if answer.get("status") != "Success" or result.get("return_code") != 0:
+        return (str(result.get("stderr") or "").strip().splitlines() or ["the process ended with an error"])[-1][:500]
+    if kind == "stdin":
+        return "" if same_output(case[1], printed) else f"printed {printed[:200]!r}, expected {case[1][:200]!r}"
+    line = printed.partition("\n" + nonce)[2].partition("\n")[0]
     try:
-        importlib.import_module("colorsys")  # not loaded before
-    except ImportError:
-        send_frame(channel, {"error": "Python's own files could not be read"})
-        return
-    if not can(lambda: open("trial", "w").write("x")):
-        send_frame(channel, {"error": "the scratch folder could not be written to"})
-        return
-    send_frame(
-        channel,
-        {
-            "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
-            "foreign_files": can(lambda: open("/etc/passwd")),
-            "new_processes": can(start_process),
-        },
+        return compare(json.loads(line, parse_int=short_int), decode(case[3]), case[4])
+    except (ValueError, RecursionError, Died):
+        return "the process sent no valid message"
+
+
+def remote_driver(code: str) -> str:
+    """A script that loads the program, performs the call on stdin, and prints the answer behind the call's secret."""
+    import inspect
+
+    values = (zone, plain_types, argument_types, views, alike, is_json, encode, decode, decode_text, build, key_weight)
+    parts = [inspect.getsource(part) for part in (Died, *values, check_hashes, find, operate)]
+    parts.append("SIMPLE = {bool, int, str, type(None)}\n")
+    parts += ["PLAIN_TYPES, ARGUMENT_TYPES, VIEWS, ALIKE = plain_types(), argument_types(), views(), alike()\n"]
+    parts.insert(0, "import collections, datetime, decimal, fractions, json, math, sys, types\n")
+    limits = {"DEPTH": MAX_DEPTH, "NUMBER": MAX_NUMBER, "KEY": MAX_KEY, "COLLISIONS": MAX_COLLISIONS}
+    parts.insert(1, "".join(f"MAX_{name} = {value}\n" for name, value in limits.items()))
+    parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\nexec({code!r}, namespace)\n")
+    parts.append(
+        "call = job['call']\n"
+        "args = [decode(item) for item in call['args']]\n"
+        "kwargs = {name: decode(item) for name, item in call['kwargs'].items()}\n"
+        "value = operate(call, find(call['target'], namespace, []), args, kwargs)\n"
+        "print('\\n' + job['nonce'] + json.dumps({'value': encode(value)}))\n"
     )
+    return "\n".join(parts)
 
 
-def fresh_module(name: str) -> types.ModuleType:
-    """An empty module under this name, as the program's namespace."""
-    sys.modules[name] = module = types.ModuleType(name)
-    return module
+def post_json(url: str, body: dict, timeout_s: float) -> dict:
+    """POST a JSON object and return the JSON object that answers; raise SandboxError if there is none."""
+    from http.client import HTTPException
+    from urllib.error import URLError
+    from urllib.request import Request, urlopen
 
-
-def run_program(channel: socket.socket) -> None:
-    """Run model code: once as a script, or as a module whose functions are then called from outside."""
-    job = receive_frame(channel)
-    if job["mode"] == "stdin":
-        channel.close()
-        run_as_script(job["code"])
-    else:
-        answer_calls(channel, job)
-
-
-def run_as_script(code: str) -> None:
-    """Run a program as `python program.py` does, and end with its exit status."""
-    status = 1
-    try:
-        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_module("__main__").__dict__)
-        status = 0
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}"[:1000])
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status & 0xFF)
-
-
-def answer_calls(channel: socket.socket, job: dict) -> None:
-    """Run a program as a module, then perform the calls that came with it, or that come until the caller is gone."""
-    namespace, kept = fresh_module("program").__dict__, []
-
-    def keep(value) -> int:
-        kept.append(value)
-        return len(kept) - 1
-
-    def reply(nonce: str, action) -> None:
+    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    for pause in (0.5, 2.0, None):
         try:
-            answer = action()
-        except BaseException as error:
-            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
-            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
-        send_frame(channel, {"nonce": nonce, **answer})
-
-    def load() -> dict:
-        exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
-        kinds = {}
-        if job["mode"] == "calls":
-            return {}
-        for name, value in list(namespace.items()):
-            module = isinstance(value, types.ModuleType)
-            kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
-        return {"names": kinds}
-
-    def perform(call: dict) -> dict:
-        args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
-        kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
-        value = operate(call, find(call["target"], namespace, kept), args, kwargs)
-        answer = {"value": encode(value, keep if call["objects"] else None)}
-        if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
-            answer["args"] = [encode(item, keep) for item in args]
-        return answer
-
-    reply(job["nonce"], load)
-    for call in job.get("calls", ()):
-        reply(call["nonce"], lambda call=call: perform(call))
-    while job["mode"] == "module":
-        try:
-            call = receive_frame(channel)
-        except (Died, OSError):
-            os._exit(0)
-        reply(call["nonce"], lambda call=call: perform(call))
-
-
-def find(target, namespace: dict, kept: list):
-    """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
-    if isinstance(target, int):
-        return kept[target]
-    if target in namespace:
-        return namespace[target]
-    if "Solution" in namespace and hasattr(namespace["Solution"], target):
-        return getattr(namespace["Solution"](), target)
-    raise NameError(f"the program defines no {target!r}")
-
-
-def operate(call: dict, value, args: list, kwargs: dict):
-    """Perform one operation of the judge on a value."""
-    operations = {
-        "call": lambda: value(*args, **kwargs),
-        "attribute": lambda: getattr(value, *args),
-        "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
-        "get": lambda: value,
-        "item": lambda: value[args[0]],
-        "set": lambda: setattr(value, *args),
-        "put": lambda: value.__setitem__(*args),
-        **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
-    }
-    return operations[call["op"]]()
-
-
-# ------------------------------------------------------------------------------------------- the judge
-
-
-class Ended(BaseException):
-    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
-
-
-class ProgramError(Exception):
-    """The program raised an exception of its own making."""
-
-
-class Unsafe(Exception):
-    """A test asks the program for the verdict."""
-
-
-def error_text(answer: dict) -> str:
-    """What a program raised, in one line."""
-    parts = (answer.get(part) for part in ("name", "message"))
-    return ": ".join(part[:500] if isinstance(part, str) else "…" for part in parts)[:500]
-
-
-class RemoteObject:
-    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
-
-    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
-    """
-
-    def __init__(self, judge, target):
-        self.__dict__.update(_judge=judge, _target=target)
-
-    def __call__(self, *args, **kwargs):
-        return self._judge.ask("call", self._target, args, kwargs)
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._judge.ask("attribute", self._target, (name,))
-
-    def __iter__(self):
-        return iter(self._judge.ask("list", self._target))
-
-    def __getitem__(self, key):
-        return self._judge.ask("item", self._target, (key,))
-
-    def __eq__(self, other):
-        self._judge.unfit |= isinstance(other, RemoteObject)
-        raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
-
-    __hash__ = object.__hash__
-
-    def __setattr__(self, name, value):
-        self._judge.ask("set", self._target, (name, value))
-
-    def __setitem__(self, key, value):
-        self._judge.ask("put", self._target, (key, value))
-
-    def convert(self, kind: type):
-        """Ask for a plain version of this object and hold it to its type."""
-        value = self._judge.ask(kind.__name__, self._target)
-        if type(value) is not kind:
-            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
-        return value
-
-    def __len__(self):
-        try:  # list() asks for it, and takes TypeError for an answer
-            return operator.index(self._judge.ask("len", self._target))
-        except Exception as error:
-            raise TypeError(str(error)) from None
-
-    def __str__(self):
-        return self.convert(str)
-
-    def __repr__(self):
-        return self._judge.ask("repr", self._target)
-
-    def __bool__(self):
-        return self.convert(bool)
-
-    def __int__(self):
-        return self.convert(int)
-
-    def __float__(self):
-        return self.convert(float)
-
-
-class CountAsserts(ast.NodeTransformer):
-    """Make each assert a counted test that does not end the others.
-
-    Inside `try` and `with` an assert keeps its meaning, since what is around it may expect an exception.
-    """
-
-    def __init__(self):
-        self.guarded = 0
-
-    @staticmethod
-    def call(node, name: str, *args) -> ast.Expr:
-        """A call of one of the judge's functions with the line of a test."""
-        return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(node.lineno), *args], []))
-
-    def counted(self, node, statements: list) -> ast.AST:
-        """Statements that count as a test when they end: try: ...  except Exception as e: __fail__(line, e)"""
-        if self.guarded:
-            new = ast.If(ast.Constant(True), statements, [])
-        else:
-            fail = self.call(node, "__fail__", ast.Name("__e__", ast.Load()))
-            handler = ast.ExceptHandler(ast.Name("__Exception__", ast.Load()), "__e__", [fail])
-            new = ast.Try(statements, [handler], [], [])
-        return ast.fix_missing_locations(ast.copy_location(new, node))
-
-    def visit_Expr(self, node):
-        """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
-        function = getattr(node.value, "func", None)
-        name = getattr(function, "attr", getattr(function, "id", ""))
-        own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"  # unittest counts
-        if not name.startswith("assert") or own:
-            return node
-        return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])
-
-    def visit_With(self, node):
-        """`with pytest.raises(...)` counts as an assert."""
-        calls = [getattr(item.context_expr, "func", None) for item in node.items]
-        new = self.visit_guard(node)
-        if not any(getattr(call, "attr", getattr(call, "id", "")) in ("raises", "assertRaises") for call in calls):
-            return new
-        return self.counted(node, [new, self.call(node, "__check__", ast.Constant(True))])
-
-    def visit_guard(self, node):
-        self.guarded += 1
-        node.body = [self.visit(statement) for statement in node.body]
-        self.guarded -= 1
-        for part in ("handlers", "orelse", "finalbody"):
-            setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
-        return node
-
-    visit_Try = visit_TryStar = visit_AsyncWith = visit_guard
-
-    def visit_Assert(self, node):
-        """assert x  ->  try: __check__(line, x)  except Exception as e: __fail__(line, e)"""
-        return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
-
-
-# functions that tests often use without importing them, since the program does
-STANDARD = {
-    name: module
-    for module in ("math", "collections", "copy", "itertools", "functools", "operator", "statistics", "json")
-    for name in importlib.import_module(module).__dict__
-    if not name.startswith("_")
-}
-
-
-def names_in(*nodes: ast.AST) -> set:
-    """The names that a piece of source uses."""
-    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
-def calls_in(*nodes: ast.AST) -> list[ast.Call]:
-    """The calls of functions by their names."""
-    parts = (part for node in nodes for part in ast.walk(node))
-    return [part for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
-
-
-def bound_names(trees: list) -> set:
-    """The names that the tests give to what they compute."""
-    parts = [part for tree in trees for part in ast.walk(tree)]
-    stored = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-    return stored | {part.arg for part in parts if isinstance(part, ast.arg)} - {"candidate"}
-
-
-def judging_names(trees: list, wanted: set, program: set) -> set:
-    """Those of the wanted names by which the tests judge what the program's other functions return.
-
-    Such a function is called with the result of another one, or with a variable of the tests where these call another
-    one at all, or stands on the other side of a comparison.
-    """
-    found, bound, called = set(), bound_names(trees), program & names_in(*trees)
-    for call in calls_in(*trees):
-        name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
-        others = program - {name}
-        if name in wanted and (inside & others or (inside & bound and called & others)):
-            found.add(name)
-    for node in (part for tree in trees for part in ast.walk(tree) if isinstance(part, ast.Compare)):
-        sides = [node.left, *node.comparators]
-        for side in sides:
-            beside = names_in(*(other for other in sides if other is not side)) & program
-            found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
-    return found & wanted
-
-
-def wraps_a_call(trees: list, name: str, program: set) -> bool:
-    """Whether a function is called with what another function of the program returns."""
-    mine = [call for call in calls_in(*trees) if call.func.id == name]
-    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
-
-
-def iterated_names(trees: list) -> set:
-    """The names of functions that loops run over: they decide how often something is tested."""
-    parts = (part for tree in trees for part in ast.walk(tree))
-    return {name for part in parts if hasattr(part, "iter") for name in names_in(part.iter)}
-
-
-class Judge:
-    """Runs test code; calls to the program go to its own process, and what comes back is compared here."""
-
-    def __init__(self, program: socket.socket, job: dict):
-        self.program, self.job = program, job
-        self.passed = self.total = 0
-        self.results, self.ended, self.unfit, self.trusted = [], "", False, True
-
-    def record(self, line: int, passed: bool, detail: str = "") -> None:
-        """Count one test."""
-        self.passed += passed
-        self.total += 1
-        if len(self.results) < 1000:
-            self.results.append({"test": line, "passed": passed, "detail": detail[:500]})
-
-    def check(self, line: int, value) -> None:
-        """Count an assert."""
-        self.record(line, bool(value), "" if value else "the assertion is false")
-
-    def require(self, line: int, value) -> None:
-        """Count an assert that holds; raise for one that does not."""
-        if not value:
-            raise AssertionError
-        self.record(line, True)
-
-    def fail(self, line: int, error: BaseException) -> None:
-        """Count a test that raised."""
-        self.record(line, False, f"{type(error).__name__}: {error}")
-
-    def exchange(self, message: dict) -> dict:
-        """Send a request under a fresh secret and return the answer that carries it."""
-        if self.ended:
-            raise Ended(self.ended)
-        nonce = os.urandom(12).hex()
-        try:
-            self.program.settimeout(self.job["timeout_s"])
-            send_frame(self.program, {"nonce": nonce, **message})
-            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"], self.job["result_bytes"])
-            if answer.get("nonce") != nonce:
-                raise Died("the process sent no valid message")
-        except TimeoutError:
-            self.ended = "timeout"
-        except (Died, OSError) as error:
-            self.ended = str(error)
-        if self.ended:
-            raise Ended(self.ended)
-        if "error" in answer:
-            self.raise_same(answer)
-        return answer
-
-    def ask(self, op: str, target, args=(), kwargs=None):
-        """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
-        number = lambda value: value._target if isinstance(value, RemoteObject) else self.refuse(value)  # noqa: E731
-        message = {"op": op, "target": target, "objects": True, "args": [encode(item, number) for item in args]}
-        message["kwargs"] = {name: encode(item, number) for name, item in (kwargs or {}).items()}
-        answer = self.exchange(message)
-        for item, data in zip(args, answer.get("args", ()), strict=False):
-            if isinstance(item, list | dict | set):
-                new = decode(data, self.refer)
-                if type(new) is type(item) and new != item:
-                    item.clear()
-                    (item.extend if isinstance(item, list) else item.update)(new)
-        return decode(answer.get("value"), self.refer)
-
-    def refer(self, number: int, kind: str) -> RemoteObject:
-        """An object that stays with the program."""
-        return RemoteObject(self, number)
-
-    def refuse(self, value):
-        """Raise for an argument that cannot be sent."""
-        self.unfit = True
-        raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
-
-    @staticmethod
-    def raise_same(answer: dict):
-        """Raise what the program raised, as the nearest built-in exception."""
-        for name in answer["error"] if isinstance(answer["error"], list) else []:
-            kind = getattr(builtins, str(name), None)
-            if kind in (StopIteration, StopAsyncIteration):  # would end a loop of the tests as if it were done
-                break
-            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
-                try:
-                    error = kind(str(answer.get("message"))[:500])
-                except TypeError:  # UnicodeDecodeError, say, takes more than a text
-                    continue
-                raise error
-        raise ProgramError(error_text(answer))
-
-    def run(self) -> None:
-        """Load the program, then run the tests, each piece of source by itself."""
-        entry = self.job["entry_point"]
-        namespace = {"__name__": "tests", "__Exception__": Exception}
-        namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        trees = [ast.parse(source, "tests.py") for source in self.job["tests"]]
-        if self.job["isolate"]:
-            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-            names = self.exchange({"mode": "module", "code": self.job["code"]}).get("names", {})
-            self.offer(names, namespace, trees)
-            defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
-        else:
-            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-            before = dict(namespace)
-            exec(compile(self.job["code"], "program.py", "exec", dont_inherit=True), namespace)
-            defined = {name for name, value in namespace.items() if before.get(name) is not value}
-        if entry:
-            candidate = RemoteObject(self, entry) if self.job["isolate"] else namespace[entry]
-            namespace.update({entry: candidate, "candidate": candidate})
-        for tree in trees:
-            code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
-            self.attempt(lambda code=code: exec(code, namespace))
-        self.run_functions(namespace, trees)
-        if not defined & (names_in(*trees) | ({entry, "Solution"} if entry else set())):
-            self.passed = 0
-            for result in self.results:
-                result.update(passed=False, detail=result["detail"] or "the tests use nothing that the program defines")
-
-    def attempt(self, action) -> None:
-        """Run a piece of the tests; an exception counts as a test that fails."""
-        try:
-            action()
-        except Exception as error:
-            self.fail(0, error)
-
-    def offer(self, names: dict, namespace: dict, trees: list) -> None:
-        """Put the program's names that the tests use into their namespace, but not for what judges a result."""
-        entry, used = self.job["entry_point"], names_in(*trees)
-        functions = {name for name, kind in names.items() if kind == "callable"} & used - namespace.keys()
-        program = functions | ({entry, "candidate"} if entry else set())
-        judging = judging_names(trees, (functions | STANDARD.keys() & used) - namespace.keys(), program)
-        for name in judging - {entry}:  # isclose(f(1), 2): what judges a result must not be the program's
-            if name in STANDARD:
-                namespace[name] = getattr(importlib.import_module(STANDARD[name]), name)
-        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(trees, name, program)}
-        self.trusted &= not wrapping - vars(builtins).keys()
-        tested = functions & vars(builtins).keys()
-        if entry or functions - vars(builtins).keys() - STANDARD.keys():
-            tested = set()  # the tests are about another function
-        elif len(tested) > 1:
-            self.trusted = False  # which of them judge the others is a guess
-            tested = (tested - iterated_names(trees)) or tested
-            tested = (tested - judging_names(trees, tested, tested)) or tested
-        bases = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-        dotted = {node.id for node in bases if isinstance(node, ast.Name)}
-        for name in used - namespace.keys() - (vars(builtins).keys() - tested):
-            kind = str(names.get(name))
-            module = kind[7:] if kind.startswith("module ") else {"np": "numpy"}.get(name, name)
-            known = module.partition(".")[0] in {*sys.stdlib_module_names, "numpy"}
-            if known and (name in dotted or kind.startswith("module ")):  # the real one, not what the program made
-                with contextlib.suppress(ImportError):
-                    namespace[name] = importlib.import_module(module)
-            elif name not in names or kind.startswith("module "):
-                continue
-            elif kind == "value":
-                self.trusted = False  # the program's own word for what is right
-                namespace[name] = self.ask("get", name)
-            else:
-                namespace[name] = RemoteObject(self, name)
-
-    def run_functions(self, namespace: dict, trees: list) -> None:
-        """Call `check(candidate)` unless the tests do, each `test…()`, and the methods of each unittest.TestCase."""
-        calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
-        called = {function.id for function in calls if isinstance(function, ast.Name)}
-        if "check" in namespace and "check" not in called and self.job["entry_point"]:
-            self.attempt(lambda: namespace["check"](namespace["candidate"]))
-        for name, value in list(namespace.items()):
-            if isinstance(value, RemoteObject):
-                continue
-            if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
-                self.attempt(value)
-            elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
-                self.run_case(value)
-
-    def run_case(self, case: type) -> None:
-        """Run a unittest.TestCase; each of its methods is one test."""
-        import unittest
-
-        result = unittest.TestResult()
-        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-        bad = [text.strip().splitlines()[-1] for _, text in result.failures + result.errors]
-        for i in range(result.testsRun):
-            self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
-
-
-def judge_result(channel: socket.socket, job: dict) -> None:
-    """Compare one large result, which follows the job unread, with the value that is expected."""
-    data = receive_exactly(channel, job["size"], None)
-    try:
-        detail = compare(read_message(data, job["nonce"]), decode(job["expected"]), job["mode"])
-        send_frame(channel, {"detail": detail[:1000]})
-    except MemoryError:
-        send_frame(channel, {"end": "output limit: a result is too large"})
-    except Died as error:
-        send_frame(channel, {"end": str(error)})
-
-
-def compare(answer: dict, expected, mode: str = "same") -> str:
-    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
-    if "error" in answer:
-        return error_text(answer)
-    actual = decode(answer.get("value"))
-    try:
-        equal = actual == expected if mode == "==" else same(expected, actual)
-        equal = equal or (mode == "wrapped" and same(expected[0], actual))
-        return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
-    except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def run_judge(channel: socket.socket, program: socket.socket | None = None) -> None:
-    """Run the tests of one program and tell the caller what came of them."""
-    sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
-    job = receive_frame(channel)
-    if "size" in job:
-        judge_result(channel, job)
-        os._exit(0)
-    judge = Judge(program, job)
-    problem = ""
-    try:
-        judge.run()
-    except Ended:
-        pass
-    except BaseException as error:
-        problem = f"{type(error).__name__}: {error}"[:500]
-    answer = {"passed": judge.passed, "total": judge.total, "results": judge.results, "unfit": judge.unfit}
-    answer["trusted"] = judge.trusted
-    send_frame(channel, {**answer, "ended": judge.ended, "problem": problem})
-    os._exit(0)
-
-
-# ------------------------------------------------------------------------------------------- the caller's side
-
-
-@dataclass
-class Verdict:
-    """What the tests say of a program.
-
-    Attributes:
-        passed, total: numbers of tests.
-        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
-            invalid_tests: the tests compare two objects of the program or pass functions to it (see isolate_tests).
-        trusted: False where the tests ran beside the program, or used its constants or functions to judge results:
-            it could then forge the verdict.
-        results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
-        detail: the first thing that went wrong.
-        wall_s: seconds it took.
-    """
-
-    passed: int = 0
-    total: int = 0
-    status: str = "failed"
-    trusted: bool = True
-    results: list = field(default_factory=list)
-    detail: str = ""
-    wall_s: float = 0.0
-
-    @property
-    def all_passed(self) -> bool:
-        """Whether there were tests and all passed."""
-        return self.total > 0 and self.passed == self.total and self.status == "ok"
-
-    @property
-    def fraction(self) -> float:
-        """Share of the tests that passed, 0 without tests."""
-        return self.passed / self.total if self.total else 0.0
-
-
-@dataclass
-class Plan:
-    """Tests: stdin (input, output), calls (function, args, kwargs, expected, mode of compare) or python (source)."""
-
-    kind: str
-    cases: list
+            with urlopen(request, timeout=timeout_s) as response:
+                answer = json.loads(response.read(MAX_ANSWER), parse_int=short_int)
+            if isinstance(answer, dict) and isinstance(answer.get("run_result") or {}, dict):
+                return answer
+            problem = f"got {answer!r:.100}"
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            problem = str(error)
+        if pause:
+            time.sleep(pause)
+    raise SandboxError(f"{url}: {problem}; expected a SandboxFusion service")
+
+
+# --------------------------------------------------------------------------- process (src/programs/sandbox/process.py)
 
 
 class Process:
@@ -1794,6 +2036,14 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
         warnings.warn(what, RuntimeWarning, stacklevel=3)
 
 
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+
+
+# ----------------------------------------------------------------- python tests (src/programs/sandbox/python_tests.py)
+
+
 def lift_assert(statement: ast.stmt) -> tuple | None:
     """Turn `assert f(literals) == literal` into a call whose result is compared here; None for anything else."""
     try:
@@ -1883,6 +2133,9 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
         raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None
 
 
+# ----------------------------------------------------------------------------- caller (src/programs/sandbox/caller.py)
+
+
 def run_code(
     code: str,
     tests,
@@ -1968,42 +2221,6 @@ def run_plan(sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point,
         return run_python_tests(sandbox, code, plan, limits, entry_point, setup, isolate)
     run = run_stdin_tests if plan.kind == "stdin" else run_calls
     return conclude(run(sandbox, code, plan.cases, limits), len(plan.cases))
-
-
-def process_limits(limits: dict) -> dict:
-    """The part of the limits that the server sets."""
-    cpu_s = math.ceil(limits["total_s"]) + 1
-    return {"memory_mb": limits["memory_mb"], "cpu_s": cpu_s, "file_bytes": limits["result_bytes"]}
-
-
-def conclude(results: list[dict], total: int) -> Verdict:
-    """Make a verdict of the results of the tests that were run; those that were not count as failed."""
-    bad = next((result for result in results if not result["passed"]), None)
-    passed = sum(result["passed"] for result in results)
-    detail = bad["detail"] if bad else "" if len(results) == total else "not all tests were run"
-    return Verdict(passed, total, status_of(detail) if passed < total else "ok", True, results[:1000], detail)
-
-
-def status_of(detail: str) -> str:
-    """The status that the first failure's text stands for."""
-    signs = {"timeout": "timeout", "MemoryError": "memory", "output limit": "output_limit", "the process": "error"}
-    signs.update(dict.fromkeys(("SyntaxError", "IndentationError", "TabError"), "syntax_error"))
-    return next((status for sign, status in signs.items() if detail.startswith(sign)), "failed")
-
-
-def end_of(report: dict | None) -> str:
-    """How a process ended, in words."""
-    status = (report or {}).get("status", 0)
-    if status == -signal.SIGXCPU:
-        return "timeout: processor time"
-    return f"the process ended by signal {-status}" if status < 0 else f"the process ended with status {status}"
-
-
-def timeout_text(limits: dict) -> str:
-    """Which of the two limits was reached."""
-    if time.monotonic() >= limits["deadline"]:
-        return f"timeout: all tests together took more than {limits['total_s']} s"
-    return f"timeout: more than {limits['timeout_s']} s"
 
 
 def run_stdin_tests(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
@@ -2203,104 +2420,7 @@ def run_job(job: dict) -> Verdict:
         return Verdict(status="invalid_tests", detail=f"{UNUSABLE}{error}")
 
 
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
-
-
-# ------------------------------------------------------------------------------------------- a service elsewhere
-
-
-def run_at_endpoint(url: str, code: str, plan: Plan, limits: dict) -> Verdict:
-    """Run the program at a SandboxFusion service (POST URL/run_code) and compare its output here."""
-    if plan.kind == "python":
-        what = f"got {plan.cases[0][:80]!r} for an endpoint"
-        raise BadTests(f"{what}; expected `assert f(literals) == literal`, calls, or stdin tests")
-    cases, results = plan.cases, []
-    end = time.monotonic() + limits["total_s"]
-    for number, case in enumerate(cases):
-        if time.monotonic() > end:
-            break
-        detail = ask_endpoint(url, code, case, plan.kind, limits)
-        results.append({"test": number, "passed": not detail, "detail": detail})
-        if detail.startswith("timeout"):
-            break
-    return conclude(results, len(cases))
-
-
-def ask_endpoint(url: str, code: str, case: tuple, kind: str, limits: dict) -> str:
-    """One test at the service; return "" if it passes, else what is wrong."""
-    nonce, stdin = os.urandom(12).hex(), case[0]
-    if kind != "stdin":
-        call = {"op": "call", "target": case[0], "args": case[1], "kwargs": case[2]}
-        stdin = json.dumps({"nonce": nonce, "call": call})
-        code = remote_driver(code)
-    seconds = limits["timeout_s"]
-    body = {"code": code, "language": "python", "stdin": stdin, "memory_limit_MB": limits["memory_mb"]}
-    answer = post_json(url.rstrip("/") + "/run_code", {**body, "run_timeout": seconds}, seconds + 30)
-    result = answer.get("run_result") or {}
-    if result.get("status") == "TimeLimitExceeded":
-        return f"timeout: more than {limits['timeout_s']} s"
-    if answer.get("status") == "SandboxError":
-        raise SandboxError(f"{url}: {answer.get('message')}")
-    printed = str(result.get("stdout") or "")
-    if len(printed) > limits["result_bytes"]:
-        return f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
-    if answer.get("status") != "Success" or result.get("return_code") != 0:
-        return (str(result.get("stderr") or "").strip().splitlines() or ["the process ended with an error"])[-1][:500]
-    if kind == "stdin":
-        return "" if same_output(case[1], printed) else f"printed {printed[:200]!r}, expected {case[1][:200]!r}"
-    line = printed.partition("\n" + nonce)[2].partition("\n")[0]
-    try:
-        return compare(json.loads(line, parse_int=short_int), decode(case[3]), case[4])
-    except (ValueError, RecursionError, Died):
-        return "the process sent no valid message"
-
-
-def remote_driver(code: str) -> str:
-    """A script that loads the program, performs the call on stdin, and prints the answer behind the call's secret."""
-    import inspect
-
-    values = (zone, plain_types, argument_types, views, alike, is_json, encode, decode, decode_text, build, key_weight)
-    parts = [inspect.getsource(part) for part in (Died, *values, check_hashes, find, operate)]
-    parts.append("SIMPLE = {bool, int, str, type(None)}\n")
-    parts += ["PLAIN_TYPES, ARGUMENT_TYPES, VIEWS, ALIKE = plain_types(), argument_types(), views(), alike()\n"]
-    parts.insert(0, "import collections, datetime, decimal, fractions, json, math, sys, types\n")
-    limits = {"DEPTH": MAX_DEPTH, "NUMBER": MAX_NUMBER, "KEY": MAX_KEY, "COLLISIONS": MAX_COLLISIONS}
-    parts.insert(1, "".join(f"MAX_{name} = {value}\n" for name, value in limits.items()))
-    parts.append(f"job = json.load(sys.stdin)\nnamespace = {{'__name__': 'program'}}\nexec({code!r}, namespace)\n")
-    parts.append(
-        "call = job['call']\n"
-        "args = [decode(item) for item in call['args']]\n"
-        "kwargs = {name: decode(item) for name, item in call['kwargs'].items()}\n"
-        "value = operate(call, find(call['target'], namespace, []), args, kwargs)\n"
-        "print('\\n' + job['nonce'] + json.dumps({'value': encode(value)}))\n"
-    )
-    return "\n".join(parts)
-
-
-def post_json(url: str, body: dict, timeout_s: float) -> dict:
-    """POST a JSON object and return the JSON object that answers; raise SandboxError if there is none."""
-    from http.client import HTTPException
-    from urllib.error import URLError
-    from urllib.request import Request, urlopen
-
-    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    for pause in (0.5, 2.0, None):
-        try:
-            with urlopen(request, timeout=timeout_s) as response:
-                answer = json.loads(response.read(MAX_ANSWER), parse_int=short_int)
-            if isinstance(answer, dict) and isinstance(answer.get("run_result") or {}, dict):
-                return answer
-            problem = f"got {answer!r:.100}"
-        except (URLError, HTTPException, OSError, ValueError) as error:
-            problem = str(error)
-        if pause:
-            time.sleep(pause)
-    raise SandboxError(f"{url}: {problem}; expected a SandboxFusion service")
-
-
-# ------------------------------------------------------------------------------------------- command line
+# --------------------------------------------------------------------------- command (src/programs/sandbox/command.py)
 
 
 def read_programs(path: str) -> list[dict]:

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/selfcheck/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
@@ -32,6 +34,7 @@ import argparse
 import contextlib
 import copy
 import dataclasses
+import importlib
 import importlib.util
 import json
 import math
@@ -42,6 +45,8 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -62,13 +67,31 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ the trainer
+# ------------------------------------------------------------------------- trainer (src/programs/selfcheck/trainer.py)
 
 NEEDED = (
-    *("UserError", "parse_config", "check_config", "start_processes", "check_context", "autocast"),
-    *("load_tokenizer", "load_splits", "load_reward", "load_models", "batch_rows", "HFEngine", "collect", "collate"),
-    *("make_experience", "make_optimizer", "update", "accumulate_gradients", "policy_loss", "switch_checkpointing"),
-    *("predicting_states", "token_logprobs"),
+    "UserError",
+    "parse_config",
+    "check_config",
+    "start_processes",
+    "check_context",
+    "autocast",
+    "load_tokenizer",
+    "load_splits",
+    "load_reward",
+    "load_models",
+    "batch_rows",
+    "HFEngine",
+    "collect",
+    "collate",
+    "make_experience",
+    "make_optimizer",
+    "update",
+    "accumulate_gradients",
+    "policy_loss",
+    "switch_checkpointing",
+    "predicting_states",
+    "token_logprobs",
 )
 
 
@@ -100,7 +123,7 @@ def load_trainer(file: str):
     return trainer
 
 
-# ------------------------------------------------------------------------------------------------ the subject
+# ------------------------------------------------------------------------- subject (src/programs/selfcheck/subject.py)
 
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens per completion
@@ -132,177 +155,12 @@ class Subject:
         return LIMITS.get(self.config.precision, LIMITS["bf16"])
 
 
-def prepare(trainer, config) -> Subject:
-    """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
-    trainer.check_config(config)
-    device = trainer.start_processes(config)
-    if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
-        trainer.settle_precision(config, device)
-    reward = trainer.load_reward(config)
-    rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
-    small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
-    small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
-    small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
-    small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
-    small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
-    few = dataclasses.replace(config, **small)
-    with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
-    trainer.check_context(config, with_reference, rows + held_out)
-    models = with_reference
-    if not config.kl_coef:
-        models = copy.copy(with_reference)
-        models.reference = None
-    engine = getattr(trainer, "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine")(few, models)
-    drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
-    picked = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
-    subject = Subject(trainer, few, models, with_reference, engine, reward, picked, make_probes(picked))
-    subject.config = dataclasses.replace(few, batch_size=len(subject.probes))
-    subject.initial = own_logprobs(subject)
-    return subject
-
-
-def make_probes(rows: list[dict]) -> list[dict]:
-    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts."""
-    probes = []
-    for i, row in enumerate(rows[:PROBES]):
-        ids = list(row["prompt_ids"])[-PROBE_TOKENS:]
-        endless = ids * (2 * PROBES + 4)
-        sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
-        response = endless[1 : 4 + 2 * (PROBES - i)]
-        sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
-        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
-        sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
-        probes.append(sample | {"score": score})
-    return probes
-
-
 def networks(s: Subject) -> list:
     """The policy, and the critic where there is one."""
     return [s.models.policy] + [s.models.critic] * (s.models.critic is not None)
 
 
-def move(s: Subject) -> None:
-    """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
-    import torch
-
-    scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
-    for attempt in range(8):
-        generator = torch.Generator(s.models.device).manual_seed(attempt)
-        with torch.no_grad():
-            for p in (p for network in networks(s) for p in network.parameters() if p.requires_grad):
-                size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
-                noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
-                p.add_(noise, alpha=scale * size)
-        s.moved = (own_logprobs(s) - s.initial).abs().mean().item()
-        if s.moved >= enough:
-            break
-        scale *= 2
-    s.engine.sync()
-
-
-# ------------------------------------------------------------------------------------------------ independent oracle
-
-
-def own_autocast(s: Subject):
-    """The mixed precision that `--precision` names."""
-    import torch
-
-    if s.config.precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(s.models.device.type, dtype={"bf16": torch.bfloat16}.get(s.config.precision, torch.float16))
-
-
-def own_forward(s: Subject, sample: dict):
-    """(log-probs, entropies), both [n], of a sample's n response tokens: one sequence alone, without padding."""
-    import torch
-
-    n = len(sample["response_ids"])
-    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)  # [1, T]
-    with own_autocast(s):
-        logits = s.models.policy(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
-    dist = torch.log_softmax(logits[-n - 1 : -1].float() / s.config.temperature, dim=-1)  # entry t - 1 predicts t
-    return dist.gather(-1, ids[0, -n:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
-
-
-def own_logprobs(s: Subject, samples: list[dict] | None = None):
-    """Log-probs of all response tokens of the samples (the probes, unless given), [tokens]."""
-    import torch
-
-    with torch.no_grad():
-        return torch.cat([own_forward(s, sample)[0] for sample in (samples or s.probes)])
-
-
-def own_policy_gradients(s: Subject, batch: dict) -> list:
-    """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
-    scale = 2.0**12 if s.config.precision == "fp16" else 1.0
-    at = response_columns(batch, s.probes)
-    for i, sample in enumerate(s.probes):
-        logprobs, entropy = own_forward(s, sample)
-        ratio = (logprobs - logprobs.detach()).exp()
-        loss = own_divergence(s, sample) - s.config.entropy_coef * entropy.sum()
-        if "advantages" in batch:
-            loss = loss - (batch["advantages"][i, at[i]].detach() * ratio).sum()
-        (loss / own_divisor(s, len(at[i]), sum(map(len, at))) * scale).backward()
-    return take_gradients(s, scale)[:1]
-
-
-def own_divergence(s: Subject, sample: dict):
-    """Sum over the response of kl_coef * divergence from the teacher, where the trainer distils by one."""
-    import torch
-
-    objective = getattr(s.config, "objective", "policy_gradient")
-    if objective == "policy_gradient" or s.config.kl_top_k or not hasattr(s.models.teachers[0], "model"):
-        return 0.0
-    n, dists = len(sample["response_ids"]), []
-    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)
-    width = s.models.teachers[0].width
-    for network in (s.models.policy, s.models.teachers[0].model):
-        with own_autocast(s):
-            logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -n - 1 : -1, :width]
-        dists.append(torch.log_softmax(logits.float() / s.config.temperature, dim=-1))
-    student, teacher = dists[0], dists[1].detach()
-    beta = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, s.config.beta)
-    mixture = (1 - beta) * student.exp() + beta * teacher.exp()
-    forward = (teacher.exp() * (teacher - (student if beta == 0 else mixture.log()))).sum()
-    reverse = (student.exp() * (student - (teacher if beta == 1 else mixture.log()))).sum()
-    parts = {0.0: forward, 1.0: reverse}.get(beta, beta * forward + (1 - beta) * reverse)
-    return s.config.kl_coef * parts
-
-
-def own_divisor(s: Subject, length: int, tokens: int) -> float:
-    """What the sum of a sequence's token losses is divided by, for its length and all the tokens of the minibatch."""
-    how, sequences = getattr(s.config, "aggregation", "token_mean"), len(s.probes)
-    per_sequence = {"seq_mean_token_mean": length, "seq_mean_token_sum": 1}
-    per_sequence |= {"seq_mean_token_sum_norm": s.config.max_new_tokens}
-    if how == "token_mean":
-        return tokens
-    return sequences * per_sequence.get(how, getattr(s.config, "norm_length", 1))
-
-
-def response_columns(batch: dict, samples: list[dict]) -> list:
-    """The columns of each sample's response: its last real tokens, wherever the trainer puts its padding."""
-    pairs = zip(batch["attention_mask"], samples, strict=True)
-    return [mask.nonzero().squeeze(-1)[-len(sample["response_ids"]) :] for mask, sample in pairs]
-
-
-def at_responses(x, batch: dict, samples: list[dict]):
-    """The entries of x [B, T] at the response tokens, [tokens]."""
-    import torch
-
-    return torch.cat([x[i, columns] for i, columns in enumerate(response_columns(batch, samples))])
-
-
-def own_mask(batch: dict, samples: list[dict]):
-    """What `response_mask` [B, T] has to be."""
-    import torch
-
-    mask = torch.zeros_like(batch["attention_mask"])
-    for i, columns in enumerate(response_columns(batch, samples)):
-        mask[i, columns] = 1
-    return mask
-
-
-# ------------------------------------------------------------------------------------------------ the trainer's side
+# --------------------------------------------------------------- trainer side (src/programs/selfcheck/trainer_side.py)
 
 
 def trainer_logprobs(s: Subject, samples: list[dict], config=None, batch: dict | None = None):
@@ -419,7 +277,175 @@ def largest(values) -> float:
     return max(math.inf if math.isnan(value) else value for value in values)
 
 
-# ------------------------------------------------------------------------------------------------ checks
+# --------------------------------------------------------------------------- oracle (src/programs/selfcheck/oracle.py)
+
+
+def own_autocast(s: Subject):
+    """The mixed precision that `--precision` names."""
+    import torch
+
+    if s.config.precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(s.models.device.type, dtype={"bf16": torch.bfloat16}.get(s.config.precision, torch.float16))
+
+
+def own_forward(s: Subject, sample: dict):
+    """(log-probs, entropies), both [n], of a sample's n response tokens: one sequence alone, without padding."""
+    import torch
+
+    n = len(sample["response_ids"])
+    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)  # [1, T]
+    with own_autocast(s):
+        logits = s.models.policy(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
+    dist = torch.log_softmax(logits[-n - 1 : -1].float() / s.config.temperature, dim=-1)  # entry t - 1 predicts t
+    return dist.gather(-1, ids[0, -n:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+
+
+def own_logprobs(s: Subject, samples: list[dict] | None = None):
+    """Log-probs of all response tokens of the samples (the probes, unless given), [tokens]."""
+    import torch
+
+    with torch.no_grad():
+        return torch.cat([own_forward(s, sample)[0] for sample in (samples or s.probes)])
+
+
+def own_policy_gradients(s: Subject, batch: dict) -> list:
+    """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
+    scale = 2.0**12 if s.config.precision == "fp16" else 1.0
+    at = response_columns(batch, s.probes)
+    for i, sample in enumerate(s.probes):
+        logprobs, entropy = own_forward(s, sample)
+        ratio = (logprobs - logprobs.detach()).exp()
+        loss = own_divergence(s, sample) - s.config.entropy_coef * entropy.sum()
+        if "advantages" in batch:
+            loss = loss - (batch["advantages"][i, at[i]].detach() * ratio).sum()
+        (loss / own_divisor(s, len(at[i]), sum(map(len, at))) * scale).backward()
+    return take_gradients(s, scale)[:1]
+
+
+def own_divergence(s: Subject, sample: dict):
+    """Sum over the response of kl_coef * divergence from the teacher, where the trainer distils by one."""
+    import torch
+
+    objective = getattr(s.config, "objective", "policy_gradient")
+    if objective == "policy_gradient" or s.config.kl_top_k or not hasattr(s.models.teachers[0], "model"):
+        return 0.0
+    n, dists = len(sample["response_ids"]), []
+    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)
+    width = s.models.teachers[0].width
+    for network in (s.models.policy, s.models.teachers[0].model):
+        with own_autocast(s):
+            logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -n - 1 : -1, :width]
+        dists.append(torch.log_softmax(logits.float() / s.config.temperature, dim=-1))
+    student, teacher = dists[0], dists[1].detach()
+    beta = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, s.config.beta)
+    mixture = (1 - beta) * student.exp() + beta * teacher.exp()
+    forward = (teacher.exp() * (teacher - (student if beta == 0 else mixture.log()))).sum()
+    reverse = (student.exp() * (student - (teacher if beta == 1 else mixture.log()))).sum()
+    parts = {0.0: forward, 1.0: reverse}.get(beta, beta * forward + (1 - beta) * reverse)
+    return s.config.kl_coef * parts
+
+
+def own_divisor(s: Subject, length: int, tokens: int) -> float:
+    """What the sum of a sequence's token losses is divided by, for its length and all the tokens of the minibatch."""
+    how, sequences = getattr(s.config, "aggregation", "token_mean"), len(s.probes)
+    per_sequence = {"seq_mean_token_mean": length, "seq_mean_token_sum": 1}
+    per_sequence |= {"seq_mean_token_sum_norm": s.config.max_new_tokens}
+    if how == "token_mean":
+        return tokens
+    return sequences * per_sequence.get(how, getattr(s.config, "norm_length", 1))
+
+
+def response_columns(batch: dict, samples: list[dict]) -> list:
+    """The columns of each sample's response: its last real tokens, wherever the trainer puts its padding."""
+    pairs = zip(batch["attention_mask"], samples, strict=True)
+    return [mask.nonzero().squeeze(-1)[-len(sample["response_ids"]) :] for mask, sample in pairs]
+
+
+def at_responses(x, batch: dict, samples: list[dict]):
+    """The entries of x [B, T] at the response tokens, [tokens]."""
+    import torch
+
+    return torch.cat([x[i, columns] for i, columns in enumerate(response_columns(batch, samples))])
+
+
+def own_mask(batch: dict, samples: list[dict]):
+    """What `response_mask` [B, T] has to be."""
+    import torch
+
+    mask = torch.zeros_like(batch["attention_mask"])
+    for i, columns in enumerate(response_columns(batch, samples)):
+        mask[i, columns] = 1
+    return mask
+
+
+# ------------------------------------------------------------------------- prepare (src/programs/selfcheck/prepare.py)
+
+
+def prepare(trainer, config) -> Subject:
+    """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
+    trainer.check_config(config)
+    device = trainer.start_processes(config)
+    if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
+        trainer.settle_precision(config, device)
+    reward = trainer.load_reward(config)
+    rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
+    small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
+    small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
+    small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
+    small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+    small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
+    few = dataclasses.replace(config, **small)
+    with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
+    trainer.check_context(config, with_reference, rows + held_out)
+    models = with_reference
+    if not config.kl_coef:
+        models = copy.copy(with_reference)
+        models.reference = None
+    engine = getattr(trainer, "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine")(few, models)
+    drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
+    picked = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
+    subject = Subject(trainer, few, models, with_reference, engine, reward, picked, make_probes(picked))
+    subject.config = dataclasses.replace(few, batch_size=len(subject.probes))
+    subject.initial = own_logprobs(subject)
+    return subject
+
+
+def make_probes(rows: list[dict]) -> list[dict]:
+    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts."""
+    probes = []
+    for i, row in enumerate(rows[:PROBES]):
+        ids = list(row["prompt_ids"])[-PROBE_TOKENS:]
+        endless = ids * (2 * PROBES + 4)
+        sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
+        response = endless[1 : 4 + 2 * (PROBES - i)]
+        sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
+        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
+        sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
+        probes.append(sample | {"score": score})
+    return probes
+
+
+def move(s: Subject) -> None:
+    """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
+    import torch
+
+    scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
+    for attempt in range(8):
+        generator = torch.Generator(s.models.device).manual_seed(attempt)
+        with torch.no_grad():
+            for p in (p for network in networks(s) for p in network.parameters() if p.requires_grad):
+                size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
+                noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
+                p.add_(noise, alpha=scale * size)
+        s.moved = (own_logprobs(s) - s.initial).abs().mean().item()
+        if s.moved >= enough:
+            break
+        scale *= 2
+    s.engine.sync()
+
+
+# --------------------------------------------------------------------------- checks (src/programs/selfcheck/checks.py)
 
 CHECKS = {}  # name -> (function, what to do when it fails, whether it needs the moved policy)
 
@@ -740,7 +766,7 @@ def run_checks(s: Subject) -> list[dict]:
     return results
 
 
-# ------------------------------------------------------------------------------------------------ run
+# --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
 
 
 def selfcheck(file: str, flags: list[str]) -> list[dict]:

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# Built from src/programs/verl_train/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
@@ -39,6 +41,7 @@ import csv
 import dataclasses
 import difflib
 import functools
+import importlib
 import importlib.util
 import inspect
 import json
@@ -55,19 +58,14 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BUNDLE = Path(__file__).resolve().parent.parent
-EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
-EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
-EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
-EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
-
-VERL = "0.9.1"
-INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
 
 class UserError(Exception):
@@ -94,20 +92,126 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ settings
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
-def setting(default, help, choices=None):
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the BaseConfig of every program is; the parts name the fields that they read."""
+
+
+def setting(default, help, choices=None, positive=False, free=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
-    `choices` is a list, or a function that returns one where the names stand further down in the file.
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices}, **value)
+    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=choices,
+            default=hidden,
+            metavar=None if choices else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+# ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
+
+VERL = "0.9.1"
+INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
 
 @dataclass
-class Config:
+class Config(BaseConfig):
     """All settings and their defaults: those of ppo_train.py, then verl's; every field is a flag and a key of --config.
 
     A field left at None takes the value that PRESETS gives it for `algorithm`.
@@ -123,16 +227,18 @@ class Config:
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
-    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
-    steps: int = setting(100, "training steps; each is one rollout and one update")
-    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size")
-    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted")
-    max_new_tokens: int = setting(256, "longest completion")
-    temperature: float = setting(1.0, "sampling temperature; all log-probs are of the logits divided by it")
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True)
+    batch_size: int = setting(128, "completions per step, over all processes: prompts x group_size", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
+    )
     top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
     top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
@@ -140,13 +246,13 @@ class Config:
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     # algorithm: choices
     algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
-    group_size: int = setting(None, "completions per prompt")
+    group_size: int = setting(None, "completions per prompt", positive=True)
     advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
     loss: str = setting(None, "policy loss", lambda: list(LOSSES))
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
-    ppo_epochs: int = setting(None, "passes over each batch")
-    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size")
+    ppo_epochs: int = setting(None, "passes over each batch", positive=True)
+    minibatches: int = setting(None, "optimizer steps per pass; must divide batch_size", positive=True)
     # algorithm: divergence from the reference
     kl_coef: float = setting(None, "weight of the per-token KL to the reference; 0 loads no reference")
     kl_in: str = setting(None, "where the KL goes", ["reward", "loss"])
@@ -157,7 +263,7 @@ class Config:
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts")
+    kl_horizon: int = setting(10_000, "completions over which kl_coef adapts", positive=True)
     # algorithm: scores
     missing_eos_penalty: float = setting(None, "taken from the score of a completion without end token")
     overlong_share: float = setting(None, "soft overlong punishment, 0 to 1 over this last share of max_new_tokens")
@@ -174,8 +280,8 @@ class Config:
     clip_eps_low: float = setting(None, "the ratio is clipped below at 1 - this; gmpo: log-ratio, dppo: divergence")
     clip_eps_high: float = setting(None, "the ratio is clipped above at 1 + this; gmpo: log-ratio, dppo: divergence")
     dual_clip: float = setting(None, "bound on ratio for negative advantages, in dppo for all (0: off)")
-    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages")
-    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others")
+    sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
+    sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for the others", positive=True)
     cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that are treated")
     cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
     cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
@@ -190,7 +296,7 @@ class Config:
         ["auto", "none", "tis", "icepop", "seq_mask"],
     )
     mismatch_low: float = setting(0.5, "lower bound of w")
-    mismatch_high: float = setting(2.0, "upper bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
     # critic, for advantage gae
     critic: str = setting("separate", "own backbone, or a value head on the policy's", ["separate", "shared"])
     critic_model: str = setting("", "backbone of a separate critic (default: --model)")
@@ -204,9 +310,11 @@ class Config:
     warmup_steps: int = setting(0, "steps over which the learning rates rise")
     weight_decay: float = setting(0.0, "AdamW weight decay")
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters where gradients are as small")
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each")
-    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True)
     # precision and memory
     precision: str = setting(
         "auto",
@@ -214,8 +322,8 @@ class Config:
         ["auto", "fp32", "bf16", "fp16"],
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
-    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass")
-    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once")
+    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass", positive=True)
+    logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
@@ -227,7 +335,7 @@ class Config:
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
-    keep_checkpoints: int = setting(2, "newest checkpoints to keep")
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
     dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop")
     # machines
@@ -272,29 +380,68 @@ def precision_of_machines(local: bool) -> str:
     return precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def precision_on(precision: str, device) -> str:
-    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
-    if precision != "auto":
-        return precision
-    import torch
+# The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
+ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true"}
+HARDWARE = {
+    "1x24GB": ON_GPU | {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"},
+    "1x80GB": ON_GPU
+    | {"gpu_memory": "80", "offload": "optimizer", "vllm_memory": "0.5", "micro_batch_tokens": "16384"},
+    "8x80GB": ON_GPU | {"gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+    "2x8x80GB": ON_GPU
+    | {"nodes": "2", "gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+}
 
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
 
+def hardware_flags(argv: list[str]) -> list[str]:
+    """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--hardware", default="")
+    first.add_argument("--config", default="")
+    known, _ = first.parse_known_args(argv)
+    if known.config and not known.hardware:
+        names = [f.name for f in dataclasses.fields(Config)]
+        flags = yaml_flags(known.config, names)
+        found = [flag.partition("=")[2] for flag in flags if flag.startswith("--hardware=")]
+        given = {flag.partition("=")[0] for flag in flags}  # of the file: its other lines win over its hardware
+        return [f"--{k}={v}" for h in found for k, v in HARDWARE.get(h, {}).items() if f"--{k}" not in given]
+    return [f"--{key}={value}" for key, value in HARDWARE.get(known.hardware, {}).items()]
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
+
+
+# -------------------------------------------------------------------------------------- presets (src/parts/presets.py)
 
 # What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
 # figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
 GROUP_DEFAULTS = {
-    **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
-    **{"ppo_epochs": 1, "minibatches": 1, "kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3"},
-    **{"missing_eos_penalty": 0.0, "overlong_share": 0.0, "dynamic_sampling": False},
-    **{"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 0.0},
+    "group_size": 8,
+    "advantage": "grpo",
+    "loss": "clip",
+    "aggregation": "token_mean",
+    "ppo_epochs": 1,
+    "minibatches": 1,
+    "kl_coef": 0.0,
+    "kl_in": "loss",
+    "kl_estimator": "k3",
+    "missing_eos_penalty": 0.0,
+    "overlong_share": 0.0,
+    "dynamic_sampling": False,
+    "clip_eps_low": 0.2,
+    "clip_eps_high": 0.2,
+    "dual_clip": 0.0,
 }
 REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
 PRESETS = {
     "ppo": {
-        **{"group_size": 1, "advantage": "gae", "ppo_epochs": 2, "kl_coef": 0.01, **REWARD_KL},
-        **{"dual_clip": 3.0},
+        "group_size": 1,
+        "advantage": "gae",
+        "ppo_epochs": 2,
+        "kl_coef": 0.01,
+        **REWARD_KL,
+        "dual_clip": 3.0,
     },
     "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
     "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
@@ -303,21 +450,31 @@ PRESETS = {
     "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
     "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
     "remax": {
-        **{"group_size": 1, "advantage": "remax", "aggregation": "seq_mean_token_sum", "kl_coef": 0.01, **REWARD_KL},
+        "group_size": 1,
+        "advantage": "remax",
+        "aggregation": "seq_mean_token_sum",
+        "kl_coef": 0.01,
+        **REWARD_KL,
     },
     "opo": {"advantage": "opo"},
     "gpg": {"advantage": "gpg", "loss": "reinforce"},
     "maxrl": {"advantage": "maxrl"},
     "gdpo": {"advantage": "gdpo"},
     "gspo": {
-        **{"loss": "gspo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-        **{"clip_eps_low": 3e-4, "clip_eps_high": 4e-4},
+        "loss": "gspo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 3e-4,
+        "clip_eps_high": 4e-4,
     },
     "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
     "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
     "gmpo": {
-        **{"loss": "gmpo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-        **{"clip_eps_low": 0.4, "clip_eps_high": 0.4},
+        "loss": "gmpo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 0.4,
+        "clip_eps_high": 0.4,
     },
     "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
     "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
@@ -336,115 +493,56 @@ READ_BY = {  # settings that only some values of a choice read
     ),
     **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
     **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
-    **{"cov_frac": ("loss", {"clip_cov", "kl_cov"}), "kl_cov_coef": ("loss", {"kl_cov"})},
+    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
+    "kl_cov_coef": ("loss", {"kl_cov"}),
     "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
-    **{"norm_length": ("aggregation", {"fixed_length"}), "max_refills": ("dynamic_sampling", {True})},
+    "norm_length": ("aggregation", {"fixed_length"}),
+    "max_refills": ("dynamic_sampling", {True}),
 }
 GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
 
-# The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
-ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true"}
-HARDWARE = {
-    "1x24GB": ON_GPU | {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"},
-    "1x80GB": ON_GPU
-    | {"gpu_memory": "80", "offload": "optimizer", "vllm_memory": "0.5", "micro_batch_tokens": "16384"},
-    "8x80GB": ON_GPU | {"gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
-    "2x8x80GB": ON_GPU
-    | {"nodes": "2", "gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
-}
 
-POSITIVE = (
-    *("steps", "batch_size", "max_new_tokens", "max_prompt_tokens", "ppo_epochs", "minibatches", "temperature"),
-    *("micro_batch_tokens", "logits_chunk", "keep_checkpoints", "max_bad_updates", "kl_horizon", "max_grad_norm"),
-    *("group_size", "sapo_tau_pos", "sapo_tau_neg", "mismatch_high", "reward_concurrency", "adam_eps"),
-)
-
-
-def parse_bool(text: str) -> bool:
-    """Read a flag's or YAML key's boolean."""
-    if text.lower() in ("true", "yes", "on", "1"):
-        return True
-    if text.lower() in ("false", "no", "off", "0"):
-        return False
-    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
-
-
-def build_parser(config_class, description: str) -> argparse.ArgumentParser:
-    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
-    hidden = argparse.SUPPRESS
-    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
-    for f in dataclasses.fields(config_class):
-        repeat, is_bool = f.type == list[str], f.type is bool
-        default = [] if repeat else f.default
-        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
-        shown = "that of --algorithm" if default is None else default
-        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
-        parser.add_argument(
-            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
-            dest=f.name,
-            type=str if repeat else parse_bool if is_bool else f.type,
-            choices=choices,
-            default=hidden,
-            metavar=None if choices else f.name.upper().split("_")[-1],
-            help=text,
-            **extra,
-        )
-    return parser
+def check_algorithm(config: BaseConfig) -> None:
+    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
+    c, grouped = config, config.advantage in GROUPED
+    need(
+        c.group_size > 1 or not grouped,
+        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
+        "mean is the baseline; try --group_size 8",
+    )
+    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
+    need(grouped or not c.dynamic_sampling, dynamic)
+    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    in_reward = c.kl_in == "reward"
+    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
+    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
+    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
+    fixed = c.aggregation == "fixed_length"
+    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    usual = type(config)(algorithm=c.algorithm)
+    for name, (choice, values) in READ_BY.items():
+        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
+    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
+        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
 
 
-def suggest(word: str, names: list[str]) -> str:
-    """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
-
-
-def yaml_flags(path: str, names: list[str]) -> list[str]:
-    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
-    import yaml
-
-    try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
-    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
-    flags = []
-    for key, value in settings.items():
-        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
-        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
-        for item in value if isinstance(value, list) else [value]:
-            item = json.dumps(item) if isinstance(item, dict) else item
-            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
-    return flags
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
-    known, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
-    path = flags.pop("config", None)
-    if path is not None:
-        names = [f.name for f in dataclasses.fields(config_class)]
-        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
-    return config_class(**flags)
-
-
-def check_config(config: Config, world: int = 1) -> None:
+def check_config(config: BaseConfig, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
     need(
         config.top_p == 1.0 and config.top_k == 0,
         f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
         "policy whose log-probs the ratio compares; try a lower --temperature",
     )
-    for name, value in vars(config).items():
-        if isinstance(value, int | float):
-            ok = math.isfinite(value) and (value > 0 if name in POSITIVE else value >= 0)
-            need(ok, f"got {name} {value}; expected {'more than 0' if name in POSITIVE else '0 or more'}")
+    check_numbers(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
@@ -469,74 +567,840 @@ def check_config(config: Config, world: int = 1) -> None:
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
-def check_algorithm(config: Config) -> None:
-    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
-    c, grouped = config, config.advantage in GROUPED
-    need(
-        c.group_size > 1 or not grouped,
-        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
-        "mean is the baseline; try --group_size 8",
+# -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
+
+
+#
+# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
+# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
+# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
+
+
+def group_stats(x, groups):
+    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
+
+    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
+    """
+    import torch
+
+    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
+    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
+    mean = (zeros.index_add(0, index, x) / count)[index]
+    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
+    mean = torch.where(low == high, x, mean)
+    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
+
+
+def with_singles(advantages, scores, count, alone: float):
+    """Advantages [B], but `alone` times the score for a completion without others in its group."""
+    import torch
+
+    return torch.where(count > 1, advantages, alone * scores)
+
+
+def mean_advantages(scores, groups, alone: float = 0.0, **_):
+    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
+    mean, _, count = group_stats(scores, groups)
+    return with_singles(scores - mean, scores, count, alone)
+
+
+def gpg_advantages(scores, groups, alone: float = 0.0, **_):
+    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
+    _, square, _ = group_stats(scores, groups)
+    alpha = len(scores) / (square > 0).sum().clamp(min=1)
+    return alpha * mean_advantages(scores, groups, alone)
+
+
+def maxrl_advantages(scores, groups, **_):
+    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
+    if (scores < 0).any():
+        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
+    mean, _, _ = group_stats(scores, groups)
+    return (scores - mean) / (mean + 1e-6)
+
+
+# -------------------------------------------------------------------------------------- shaping (src/parts/shaping.py)
+
+
+def overlong_penalty(length: int, limit: int, share: float) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
+    buffer = round(share * limit)
+    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
+
+
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        import datasets
+
+        name, _, split = source.partition("@")
+        name, _, subset = name.partition(":")
+        try:
+            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+        except Exception as error:
+            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if suffix == ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as f:
+                csv.field_size_limit(2**31 - 1)
+                reader, rows = csv.DictReader(f, strict=True), []
+                for row in reader:
+                    fits = None not in row and None not in row.values()
+                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+                    rows.append(row)
+                return rows
+        if suffix == ".json":
+            rows = json.loads(path.read_text(encoding="utf-8-sig"))
+            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+            return rows
+        if suffix in (".jsonl", ".ndjson"):
+            return read_json_lines(path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
-    need(grouped or not c.dynamic_sampling, dynamic)
-    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
-    in_reward = c.kl_in == "reward"
-    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
-    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
-    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
-    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
-    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
-    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
-    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
-    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
-    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
-    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
-    fixed = c.aggregation == "fixed_length"
-    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
-    usual = Config(algorithm=c.algorithm)
-    for name, (choice, values) in READ_BY.items():
-        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
-        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
-        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
-    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
-        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
 
 
-def hardware_flags(argv: list[str]) -> list[str]:
-    """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--hardware", default="")
-    first.add_argument("--config", default="")
-    known, _ = first.parse_known_args(argv)
-    if known.config and not known.hardware:
-        names = [f.name for f in dataclasses.fields(Config)]
-        flags = yaml_flags(known.config, names)
-        found = [flag.partition("=")[2] for flag in flags if flag.startswith("--hardware=")]
-        given = {flag.partition("=")[0] for flag in flags}  # of the file: its other lines win over its hardware
-        return [f"--{k}={v}" for h in found for k, v in HARDWARE.get(h, {}).items() if f"--{k}" not in given]
-    return [f"--{key}={value}" for key, value in HARDWARE.get(known.hardware, {}).items()]
+# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
 
 
-# ------------------------------------------------------------------------------------------------ ours -> verl
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = as_reward(function), weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = reward_arguments([row], [""], [[]])
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    "expected that column too; try --reward FILE.py:function with a function for this data",
+                )
+
+    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
+        """Raw results by function; async ones run together."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        results = self.run(rows, completions, completion_ids)
+        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
+        """Turn a function's result into floats and None, or raise RewardError."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != len(completions):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+            expected = f"expected a list of {len(completions)}, one per completion{one}"
+            raise RewardError(f"reward {name}: got {got}; {expected}")
+        checked = []
+        for i, value in enumerate(values):
+            value = value.item() if hasattr(value, "item") else value
+            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
+                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+            checked.append(None if value is None else float(value))
+        return checked
+
+    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
+        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
+        if isinstance(function, PerSample):
+            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
+        if is_passing(error):  # of the connection, not of a row
+            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
+        for row, text in enumerate(completions):
+            try:
+                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
+            except CallFailed as failed:
+                cause = failed.__cause__
+                where = f"reward {name}, row {row}, completion {text[:200]!r}"
+                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
+        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
+
+
+# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+
+FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
+QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    embeddings: int  # weights of the embedding and the output layer
+    heads: int
+    queries: int  # heads x head size
+    keys: int  # kv heads x head size
+    inner: int  # width of the MLP, or of one expert
+    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
+    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
+    norms: int  # per layer
+    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
+    qk_norm: bool
+    softcap: bool  # of attention scores
+    logit_softcap: bool
+    experts: int  # that a token visits; 0 for a dense MLP
+    shared_inner: int  # of the expert that every token visits
+
+
+@dataclass(frozen=True)
+class PassShape:
+    """A micro-batch, and how it runs through a network."""
+
+    rows: int
+    length: int  # tokens of a row, pads included
+    compute: int = 4  # bytes per number in matrix products
+    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
+    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
+    checkpointing: bool = False
+    lora_rank: int = 0  # 0: all weights are trained
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, pads included."""
+        return self.rows * self.length
+
+    @property
+    def casts(self) -> bool:
+        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
+        return self.compute < (4 if self.lora_rank else self.stream)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
+        return self.rows > 1 and self.attention != "flash"
+
+
+def first_set(config: dict, names, default=0):
+    """The value of the first of several keys that a config has, and that is neither None nor 0."""
+    return next((config[name] for name in names if config.get(name)), default)
+
+
+def decoder_shape(config: dict) -> DecoderShape:
+    """Read the config.json of a decoder, its text part where there are several."""
+    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
+    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
+    head = config.get("head_dim") or hidden // heads
+    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
+    rms = bool(config.get("rms_norm_eps"))
+    gated = rms or activation in ("silu", "swish")
+    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    return DecoderShape(
+        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
+        hidden=hidden,
+        vocab=config["vocab_size"],
+        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
+        heads=heads,
+        queries=heads * head,
+        keys=(config.get("num_key_value_heads") or heads) * head,
+        inner=first_set(config, widths, 4 * hidden),
+        gated=gated,
+        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
+        norms=4 if kind in FOUR_NORMS else 2,
+        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
+        qk_norm=kind in QK_NORM,
+        softcap=bool(config.get("attn_logit_softcapping")),
+        logit_softcap=bool(config.get("final_logit_softcapping")),
+        experts=experts,
+        shared_inner=config.get("shared_expert_intermediate_size") or 0,
+    )
+
+
+def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
+    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
+    if model.norm == "layer":
+        return 4 if run.casts else run.stream
+    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
+
+
+def attention_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the attention of one layer keeps, from its queries to its output."""
+    width, queries, keys = run.compute, model.queries, model.keys
+    repeated = run.padded or run.attention == "eager"
+    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
+    if run.lora_rank and run.casts:
+        per_token += queries * width
+    if model.qk_norm:
+        per_token += (queries + keys) * norm_bytes(model, run, width)
+    pairs = run.rows * run.length**2
+    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
+        scores = 4 + width * (width < 4) + width * model.softcap
+        return run.tokens * per_token + pairs * model.heads * scores
+    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
+
+
+def mlp_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
+    copies = model.inner_copies
+    if not model.experts:
+        return run.tokens * copies * model.inner * run.compute
+    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
+    return run.tokens * (routed + copies * model.shared_inner * run.compute)
+
+
+def layer_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
+    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
+    if run.casts and model.gated:
+        inputs = 4 if model.experts else 5
+    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
+    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
+    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
+
+
+def layer_transient(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
+    inner = model.inner * (model.experts or 1)
+    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
+    if run.lora_rank and run.casts:
+        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
+    if run.attention != "eager":
+        return mlp
+    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
+    return max(mlp, scores - mlp_activations(model, run))
+
+
+def layer_weights(model: DecoderShape) -> int:
+    """Weights of the linear layers of one decoder layer, routed experts apart."""
+    inner = model.shared_inner if model.experts else model.inner
+    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
+
+
+def weight_copies(model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the copies that autocast makes of one layer's float32 weights."""
+    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
+
+
+def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
+
+    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
+    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
+    """
+    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
+    if run.checkpointing:
+        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
+    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
+
+
+def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
+    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
+
+    Args:
+        head: bytes that output layer and loss take while they run, see `head_bytes`.
+    """
+    saved = saved_for_backward(model, run)
+    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
+    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
+    copies, layer = weight_copies(model, run), layer_transient(model, run)
+    if not run.checkpointing:
+        return mask + saved + max(states + head, layer)
+    forward = model.layers * copies + layer
+    again = layer_activations(model, run) + copies + layer
+    return mask + saved + max(forward, states + head, again)
+
+
+# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
+    """The policy's and the critic's learning rate, by model size where the setting is 0."""
+    lora = bool(config.lora_rank)
+    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
+    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
+
+
+# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+# ---------------------------------------------------------------------------- names (src/programs/verl_train/names.py)
 
 ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
-    **{"gae": "gae", "grpo": "grpo", "mean": "grpo", "rloo": "rloo", "opo": "opo", "gpg": "gpg_ours"},
-    **{
-        "gpg_verl": "gpg",
-        "maxrl": "maxrl_ours",
-        "gdpo": "gdpo",
-        "remax": "remax",
-        "reinforce_pp": "reinforce_plus_plus",
-    },
-    **{"reinforce_pp_baseline": "reinforce_plus_plus_baseline"},
+    "gae": "gae",
+    "grpo": "grpo",
+    "mean": "grpo",
+    "rloo": "rloo",
+    "opo": "opo",
+    "gpg": "gpg_ours",
+    "gpg_verl": "gpg",
+    "maxrl": "maxrl_ours",
+    "gdpo": "gdpo",
+    "remax": "remax",
+    "reinforce_pp": "reinforce_plus_plus",
+    "reinforce_pp_baseline": "reinforce_plus_plus_baseline",
 }
 LOSSES = {
-    **{"clip": "vanilla", "reinforce": "gpg", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo", "gmpo": "geo_mean"},
-    **{"dppo_tv": "dppo_tv", "dppo_kl": "dppo_kl", "clip_cov": "clip_cov", "kl_cov": "kl_cov"},
+    "clip": "vanilla",
+    "reinforce": "gpg",
+    "gspo": "gspo",
+    "cispo": "cispo",
+    "sapo": "sapo",
+    "gmpo": "geo_mean",
+    "dppo_tv": "dppo_tv",
+    "dppo_kl": "dppo_kl",
+    "clip_cov": "clip_cov",
+    "kl_cov": "kl_cov",
 }
 AGGREGATIONS = {
-    **{"token_mean": "token-mean", "seq_mean_token_mean": "seq-mean-token-mean"},
-    **{"seq_mean_token_sum": "seq-mean-token-sum", "seq_mean_token_sum_norm": "seq-mean-token-sum-norm"},
+    "token_mean": "token-mean",
+    "seq_mean_token_mean": "seq-mean-token-mean",
+    "seq_mean_token_sum": "seq-mean-token-sum",
+    "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
     "fixed_length": "seq-mean-token-sum-norm",
 }
 OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
@@ -696,8 +1560,10 @@ NOTES = {
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every step's completions to samples/",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
-    **{"gpu_memory": "for the memory arithmetic", "parameters": "for the memory arithmetic and lr 0"},
-    **{"override": "passed on", "ship": "copied into the job folder"},
+    "gpu_memory": "for the memory arithmetic",
+    "parameters": "for the memory arithmetic and lr 0",
+    "override": "passed on",
+    "ship": "copied into the job folder",
     **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
 }
 
@@ -730,6 +1596,237 @@ TRAPS = {
 }
 
 
+# ------------------------------------------------------------------------------ data (src/programs/verl_train/data.py)
+
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
+VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
+
+
+def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data") -> tuple[list[dict], list[str]]:
+    """Rows in verl's five columns, and the names of the columns that reward functions get.
+
+    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it.
+
+    The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
+    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout.
+
+    Raises:
+        UserError: a prompt or a column cannot be written.
+    """
+    if rows and VERL_COLUMNS <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
+        rows = [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
+    texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
+    found = []
+    for index, row in enumerate(rows):
+        where = f"row {index + 1}"
+        prompt = row.get(prompt_column)
+        need(
+            prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; try --prompt_column NAME",
+        )
+        check_prompt(prompt, where)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        odd = sorted({key for message in messages for key in message} - {"role", "content"})
+        need(
+            not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
+        )
+        found.append(parquet_row(row, index, (split, source), names, texts) | {"prompt": messages})
+        if isinstance(prompt, str):
+            found[-1]["extra_info"]["prompt_is_text"] = True
+    return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
+
+
+def is_plain(values: list) -> bool:
+    """Whether parquet holds a column as it is: text, booleans, 64-bit integers or numbers throughout, or nothing."""
+    kinds = {type(value) for value in values if value is not None}
+    return kinds in ({str}, {bool}, {float}) or (kinds == {int} and all(abs(v or 0) < 2**63 for v in values))
+
+
+def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str], texts: set[str]) -> dict:
+    """One row without its prompt; a column that only other rows have is null."""
+    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), "none")
+    truth, as_json = row.get(gold, ""), not isinstance(row.get(gold, ""), str)
+    extra = {"index": index, "split": origin[0], "ground_truth_field": f"{gold}:json" if as_json else gold}
+    coded = []
+    for name in names:
+        value = row.get(name)
+        if name == gold:
+            value = None
+        key = f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
+        if name in texts and value is not None:
+            coded.append(key)
+            value = json.dumps(value, ensure_ascii=False)
+        extra[key] = value
+    return {
+        "data_source": row.get("source") if isinstance(row.get("source"), str) and row["source"] else origin[1],
+        "ability": "code" if "tests" in row else "math" if "answer" in row else "chat",
+        "reward_model": {"style": "rule", "ground_truth": json.dumps(truth, ensure_ascii=False) if as_json else truth},
+        "extra_info": {**extra, "json_columns": coded},
+    }
+
+
+def row_columns(row: dict) -> dict:
+    """The columns of a row in verl's schema, as they were before; a foreign row's answer is its ground truth."""
+    extra, truth = row.get("extra_info") or {}, (row.get("reward_model") or {}).get("ground_truth")
+    coded = set(extra.get("json_columns") or ())
+    columns = {
+        name.removeprefix("column:"): json.loads(value) if name in coded and value is not None else value
+        for name, value in extra.items()
+        if name not in OWN_INFO
+    }
+    name, _, form = str(extra.get("ground_truth_field") or "").partition(":")
+    if name and name != "none":
+        columns[name] = json.loads(truth) if form == "json" else truth
+    elif not name:  # not written here or by data_loader.py
+        columns = {"source": row.get("data_source"), "answer": truth, "ground_truth": truth, **columns}
+    return columns
+
+
+def write_parquet_file(rows: list[dict], path: Path) -> None:
+    """Write rows in verl's schema; the file appears whole or not at all."""
+    import pyarrow
+    import pyarrow.parquet
+
+    text = pyarrow.string()
+    names = dict.fromkeys(name for row in rows for name in row["extra_info"])
+    columns = {name: [row["extra_info"][name] for row in rows] for name in names}
+    columns["json_columns"] = pyarrow.array(columns["json_columns"], pyarrow.list_(text))
+    empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
+    extra = pyarrow.StructArray.from_arrays(
+        [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
+    )
+    table = pyarrow.table(
+        {name: [row[name] for row in rows] for name in ("data_source", "prompt", "ability", "reward_model")}
+    ).append_column("extra_info", extra)
+    temporary = path.with_suffix(".tmp")
+    pyarrow.parquet.write_table(table, temporary)
+    os.replace(temporary, path)
+
+
+def own_template(model: str) -> bool:
+    """Whether a model brings a chat template; a hub id is taken to."""
+    folder = Path(model)
+    if not folder.is_dir() or (folder / "chat_template.jinja").exists():
+        return True
+    settings = folder / "tokenizer_config.json"
+    return settings.exists() and bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
+
+
+def plain_text_template(model: str) -> str:
+    """A template that writes text as it is, after the start token that the tokenizer puts before plain text."""
+    start = ""
+    with contextlib.suppress(OSError, ValueError):
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
+    return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
+    """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
+    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
+    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
+    own = file or own_template(model)
+    has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
+    need(own or not chat, has)
+    if is_text == {True} and not chat:
+        if own and model != EMBEDDED_MODEL:
+            say(
+                f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
+                "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
+            )
+        return plain_text_template(model)
+    if file:
+        return template_text(file)
+    if own:
+        return None
+    say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
+
+
+# ------------------------------------------------------------------------ rewards (src/programs/verl_train/rewards.py)
+
+REWARD_ERROR = "reward_error.txt"
+
+
+class RewardBatcher:
+    """Scores completions that come one at a time, as verl sends them, in the batches that reward functions expect.
+
+    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
+    """
+
+    def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
+        self.reward, self.columns = Reward(specs, limits), columns
+        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix="reward")
+
+    def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
+        """Queue one completion."""
+        future = concurrent.futures.Future()
+        self.waiting.put((row, text, ids, future))
+        self.thread.submit(self.drain)
+        return future
+
+    def drain(self) -> None:
+        """Score all that waits."""
+        batch = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                batch.append(self.waiting.get_nowait())
+        if not batch:
+            return
+        rows, texts, ids, futures = zip(*batch, strict=True)
+        try:
+            scores, parts = self.reward(list(rows), list(texts), list(ids))
+        except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
+            for future in futures:
+                future.set_exception(RuntimeError(f"REWARD FAILED: {error}"))
+            return
+        for i, future in enumerate(futures):
+            future.set_result(self.result(scores[i], {name: values[i] for name, values in parts.items()}))
+
+    def result(self, score: float, parts: dict[str, float | None]) -> dict[str, float]:
+        """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
+        first = next(iter(parts.values()), None)
+        named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
+        return {"score": score, "acc": float(first is not None and first >= 1), **named}
+
+    def row(self, data_source, ground_truth, extra_info) -> dict:
+        """A row as our rewards know it; its prompt comes from the reward manager."""
+        extra = dict(extra_info or {})
+        messages = [dict(message) for message in extra.pop("raw_prompt", [])]
+        extra.pop("completion_text", None)
+        row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
+        known, text = row_columns(row), bool(extra.get("prompt_is_text"))
+        prompt = "".join(m["content"] for m in messages) if text else messages
+        return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
+
+
+def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
+    """verl's reward function for our rewards; verl_reward.py calls this. `limits` are those of CallLimits."""
+    batcher = RewardBatcher(specs, columns, CallLimits(*limits))
+
+    async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
+        """The weighted sum as `score`, and every function's own value."""
+        row = batcher.row(data_source, ground_truth, extra_info)
+        ids = list((extra_info or {}).get("completion_ids") or [])
+        text = (extra_info or {}).get("completion_text", solution_str)  # with special tokens, which verl leaves out
+        try:
+            return await asyncio.wrap_future(batcher.submit(row, text, ids))
+        except Exception as error:
+            print(f"\n{error}\n", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # the folder may be another machine's
+                if error_file:
+                    Path(error_file).write_text(f"{error}\n", encoding="utf-8")
+            raise
+
+    return compute_score
+
+
+# -------------------------------------------------------------------- overrides (src/programs/verl_train/overrides.py)
+
+
 @dataclass(frozen=True)
 class Override:
     """One Hydra override and the setting that it comes from."""
@@ -747,8 +1844,10 @@ class Override:
 
 # keys that verl reads and its configuration files leave out
 ADDED = {
-    *("reward.reward_kwargs.missing_eos_penalty", "reward.reward_kwargs.overlong_share"),
-    *("algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"),
+    "reward.reward_kwargs.missing_eos_penalty",
+    "reward.reward_kwargs.overlong_share",
+    "algorithm.gdpo_reward_keys",
+    "algorithm.gdpo_reward_weights",
     "ray_kwargs.ray_init.address",
     "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
@@ -836,22 +1935,6 @@ class Layout:
     def file(self, name: str) -> str:
         """Path of a file of the job folder."""
         return str(Path(self.folder) / name)
-
-
-def make_overrides(config: Config, job: Layout) -> list[Override]:
-    """Every override of the run, the user's own last; each key once."""
-    parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
-    parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
-    found: dict[str, Override] = {}
-    for part in parts:
-        for source, settings in part(config, job).items():
-            for key, value in settings.items():
-                found[key] = Override(key, value, source)
-    for text in config.override:
-        sign, key, value = split_override(text)
-        found.pop(key, None)
-        found[key] = Override(sign + key, value, "override")
-    return list(found.values())
 
 
 def split_override(text: str) -> tuple[str, str, str]:
@@ -1012,6 +2095,331 @@ def reward_overrides(config: Config, job: Layout) -> dict:
     }
 
 
+# ------------------------------------------------------------------ estimators (src/programs/verl_train/estimators.py)
+
+
+def token_reward_manager():
+    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
+    from transformers import GenerationConfig
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+
+    class TokenRewardManager(NaiveRewardManager):
+        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
+
+        def __init__(self, config, tokenizer, compute_score, **kwargs):
+            super().__init__(config, tokenizer, compute_score, **kwargs)
+            given, ends = config.reward.get("reward_kwargs") or {}, None
+            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
+            self.limit = config.data.max_response_length
+            with contextlib.suppress(OSError, ValueError):
+                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
+            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+
+        async def run_single(self, data) -> dict:
+            """Score one trajectory."""
+            item = data[-1]
+            width = item.batch["responses"].shape[-1]
+            length = int(item.batch["attention_mask"][-width:].sum())
+            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
+            text = visible_text(self.tokenizer, ids, self.ends)
+            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
+            item.non_tensor_batch["extra_info"] |= given
+            result = await super().run_single(data)
+            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
+            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
+            return result
+
+    return TokenRewardManager
+
+
+def strict_replay_buffer():
+    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    from collections import Counter
+
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    class StrictReplayBuffer(ReplayBuffer):
+        """verl's replay buffer; a failed rollout or reward ends the run, and DAPO's replacements are counted."""
+
+        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
+            own = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
+            self.refilled, self.dispatch = 0, refill_fn
+            filtering = {}
+            if own.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = own["train_batch_size"]
+            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
+
+        def refill(self, count: int) -> int:
+            """Ask for `count` new prompts."""
+            self.refilled += count
+            return self.dispatch(count)
+
+        def sample(self, global_steps, partition_id, batch_size):
+            """A batch of the step; the count of replacements starts anew."""
+            self.refilled = 0
+            return super().sample(global_steps, partition_id, batch_size)
+
+        def _dapo_filtered_keys(self, partition_id):
+            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
+                return set(), Counter()
+            return super()._dapo_filtered_keys(partition_id)
+
+        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
+            equal = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
+            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - equal, batch_size)
+            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & equal, batch_size - len(picked))
+            return [*picked, *more], *snapshots
+
+        def _sync_metadata_from_transfer_queue(self):
+            super()._sync_metadata_from_transfer_queue()
+            failed = sum(map(len, self.failure_keys.values()))
+            if failed:
+                why = (
+                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
+                )
+                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
+
+    return StrictReplayBuffer
+
+
+def register_estimators() -> None:
+    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+    def registered(name, advantages):
+        def estimate(token_level_rewards, response_mask, index, **_):
+            scores = token_level_rewards.sum(-1)
+            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
+            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
+            return result, result
+
+        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
+            register_adv_est(name)(estimate)
+
+    registered("gpg_ours", gpg_advantages)
+    registered("maxrl_ours", maxrl_advantages)
+
+
+# -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
+
+
+def count_parameters(config: Config) -> float | None:
+    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
+    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
+    if config.parameters:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
+        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
+        return float(match[1]) * units[match[2]]
+    total = 0
+    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
+        header = safetensors_header(path)
+        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
+    return total or (float(found[1]) * units[found[2]] if found else None)
+
+
+def model_shape(config: Config) -> dict:
+    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
+    folder = Path(config.model)
+    if not folder.is_dir():
+        with contextlib.suppress(ImportError, ValueError):
+            from huggingface_hub import try_to_load_from_cache
+
+            found = try_to_load_from_cache(config.model, "config.json")
+            folder = Path(found).parent if isinstance(found, str) else folder
+    with contextlib.suppress(OSError, ValueError):
+        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return shape | (shape.get("text_config") or {})
+    return {}
+
+
+def activation_formula(model: DecoderShape, run: PassShape) -> str:
+    """What `backward_peak` adds up for one micro-batch, in words."""
+    layer = layer_activations(model, run) / run.tokens
+    if not run.checkpointing:
+        return f"{run.tokens} tokens x {model.layers} layers x {layer:.0f} bytes + gradients in one layer"
+    inputs = f"{run.tokens} tokens x {model.layers} layers x {model.hidden} x {run.stream} bytes"
+    return f"{inputs} + one layer computed again x {layer:.0f} bytes + gradients in it"
+
+
+def memory_plan(config: Config, parameters: float | None) -> list[dict]:
+    """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
+    if not parameters:
+        return []
+    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
+    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
+    width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
+    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
+    lines = []
+
+    def line(name: str, formula: str, amount: float, kind: str) -> None:
+        lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
+
+    trained = 0.0 if c.lora_rank else 1.0
+    waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
+    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
+    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
+        n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
+        line(
+            f"{part} ({what})",
+            f"{n} x {count} x {size:g} bytes / {shards} shards",
+            n * parameters * size / shards,
+            kind,
+        )
+    if c.kl_coef and not c.lora_rank:
+        line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
+    if shape:
+        decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
+        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
+        run = PassShape(
+            rows=1,
+            length=tokens,
+            compute=width,
+            stream=width,
+            attention="flash",
+            checkpointing=c.gradient_checkpointing,
+            lora_rank=c.lora_rank,
+        )
+        split = c.tensor_parallel if c.backend == "megatron" else 1
+        line("activations", activation_formula(decoder, run), backward_peak(decoder, run, 0) / split, "train")
+        text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
+        line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
+    else:
+        line("activations, logits, KV cache", "not counted: the model's config.json is not here", 0, "train")
+    rollout = c.vllm_memory * c.gpu_memory * 2**30
+    line("rollout engine", f"vllm_memory {c.vllm_memory:g} x {c.gpu_memory:g} GiB", rollout, "sample")
+    inside = parameters * width / c.rollout_tensor_parallel
+    line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
+    if shape:
+        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
+        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
+        each = shape["num_hidden_layers"] * heads * size * 2 * width
+        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
+        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
+        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
+        line("its KV cache for one completion, inside that", text, at_once, "inside")
+    return lines
+
+
+def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
+    """Sums of the plan, and what does not fit."""
+    if not plan:
+        return {}, []
+    sums = {
+        "training": sum(line["GiB"] for line in plan if line["kind"].startswith("train")),
+        # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
+        "sampling": sum(line["GiB"] for line in plan if line["kind"] in ("sample", "train, kept")),
+        "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
+    }
+    sums = {name: round(value, 2) for name, value in sums.items()}
+    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
+    if sums["training"] > room:
+        found.append(
+            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
+            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
+        )
+    if sums["sampling"] > room:
+        found.append(
+            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
+            "--vllm_memory, or --offload optimizer"
+        )
+    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
+        found.append(
+            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
+            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
+        )
+    return sums, found
+
+
+def batch_findings(config: Config, shape: dict) -> list[str]:
+    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
+    c, gpus = config, config.nodes * config.gpus_per_node
+    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
+    checks = [
+        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
+        (
+            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
+            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
+        ),
+        (
+            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
+            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
+            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
+        ),
+    ]
+    replicas = max(1, gpus // split)
+    part = c.batch_size // c.minibatches
+    checks.append(
+        (
+            part % replicas == 0,
+            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
+            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
+        )
+    )
+    if c.loss == "gmpo":
+        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
+        checks.append(
+            (
+                c.micro_batch_tokens * c.sequence_parallel >= worst,
+                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
+                "verl's geo_mean adds up the means of its micro-batches",
+            )
+        )
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
+        if heads and name == "num_attention_heads":
+            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
+        if heads:
+            checks.append(
+                (
+                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
+                    f"{heads} {name} over {size} GPUs; expected a multiple",
+                )
+            )
+    return [f"batch: got {text}" for fine, text in checks if not fine]
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if not weights or not config.is_file():
+        return
+    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
+    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    if dtype:
+        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
+
+
+def safetensors_header(path: Path) -> dict:
+    """Shapes and dtypes of a safetensors file, by name."""
+    with path.open("rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+
+
+# ------------------------------------------------------ engine overrides (src/programs/verl_train/engine_overrides.py)
+
+
+def make_overrides(config: Config, job: Layout) -> list[Override]:
+    """Every override of the run, the user's own last; each key once."""
+    parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
+    parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
+    found: dict[str, Override] = {}
+    for part in parts:
+        for source, settings in part(config, job).items():
+            for key, value in settings.items():
+                found[key] = Override(key, value, source)
+    for text in config.override:
+        sign, key, value = split_override(text)
+        found.pop(key, None)
+        found[key] = Override(sign + key, value, "override")
+    return list(found.values())
+
+
 def critic_overrides(config: Config, job: Layout) -> dict:
     """The critic, where there is one."""
     if config.advantage != "gae":
@@ -1163,859 +2571,7 @@ def model_path(model: str) -> str:
     return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
-def learning_rates(config: Config, parameters: int) -> tuple[float, float]:
-    """The policy's and the critic's learning rate, by model size where the setting is 0."""
-    lora = bool(config.lora_rank)
-    critic_lr = config.critic_lr or default_learning_rate("critic", parameters, lora)
-    return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
-
-
-def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
-    """The learning rate where none is given, by role and size: the one rule of all trainers.
-
-    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
-    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
-    for LoRA (Schulman 2025, "LoRA Without Regret").
-    """
-    full, adapters, small, small_adapters = {
-        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
-        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
-        "student": (1e-5, 1e-4, 1e-3, 1e-3),
-        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
-    }[role]
-    if parameters < 50e6:
-        return small_adapters if lora else small
-    return adapters if lora else full
-
-
-# ------------------------------------------------------------------------------------------------ data
-
-
-def read_json_lines(path: Path) -> list[dict]:
-    """Read JSONL; a broken line is named by file and number (blank lines count)."""
-    rows = []
-    with path.open(encoding="utf-8-sig", newline="\n") as f:
-        for number, line in enumerate(f, start=1):
-            if not line.strip():
-                continue
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
-            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
-    return rows
-
-
-def is_hub_id(source: str) -> bool:
-    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, suffix = Path(source), Path(source).suffix.lower()
-    if not path.is_file():
-        need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
-    try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
-    except (ValueError, OSError, RecursionError, csv.Error) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
-
-
-def check_prompt(prompt, where: str) -> None:
-    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
-    is_text = isinstance(prompt, str) and prompt.strip()
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
-
-
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
-VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
-
-
-def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data") -> tuple[list[dict], list[str]]:
-    """Rows in verl's five columns, and the names of the columns that reward functions get.
-
-    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it.
-
-    The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
-    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout.
-
-    Raises:
-        UserError: a prompt or a column cannot be written.
-    """
-    if rows and VERL_COLUMNS <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
-        rows = [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
-    names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
-    texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
-    found = []
-    for index, row in enumerate(rows):
-        where = f"row {index + 1}"
-        prompt = row.get(prompt_column)
-        need(
-            prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; try --prompt_column NAME",
-        )
-        check_prompt(prompt, where)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        odd = sorted({key for message in messages for key in message} - {"role", "content"})
-        need(
-            not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
-        )
-        found.append(parquet_row(row, index, (split, source), names, texts) | {"prompt": messages})
-        if isinstance(prompt, str):
-            found[-1]["extra_info"]["prompt_is_text"] = True
-    return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
-
-
-def is_plain(values: list) -> bool:
-    """Whether parquet holds a column as it is: text, booleans, 64-bit integers or numbers throughout, or nothing."""
-    kinds = {type(value) for value in values if value is not None}
-    return kinds in ({str}, {bool}, {float}) or (kinds == {int} and all(abs(v or 0) < 2**63 for v in values))
-
-
-def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str], texts: set[str]) -> dict:
-    """One row without its prompt; a column that only other rows have is null."""
-    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), "none")
-    truth, as_json = row.get(gold, ""), not isinstance(row.get(gold, ""), str)
-    extra = {"index": index, "split": origin[0], "ground_truth_field": f"{gold}:json" if as_json else gold}
-    coded = []
-    for name in names:
-        value = row.get(name)
-        if name == gold:
-            value = None
-        key = f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
-        if name in texts and value is not None:
-            coded.append(key)
-            value = json.dumps(value, ensure_ascii=False)
-        extra[key] = value
-    return {
-        "data_source": row.get("source") if isinstance(row.get("source"), str) and row["source"] else origin[1],
-        "ability": "code" if "tests" in row else "math" if "answer" in row else "chat",
-        "reward_model": {"style": "rule", "ground_truth": json.dumps(truth, ensure_ascii=False) if as_json else truth},
-        "extra_info": {**extra, "json_columns": coded},
-    }
-
-
-def row_columns(row: dict) -> dict:
-    """The columns of a row in verl's schema, as they were before; a foreign row's answer is its ground truth."""
-    extra, truth = row.get("extra_info") or {}, (row.get("reward_model") or {}).get("ground_truth")
-    coded = set(extra.get("json_columns") or ())
-    columns = {
-        name.removeprefix("column:"): json.loads(value) if name in coded and value is not None else value
-        for name, value in extra.items()
-        if name not in OWN_INFO
-    }
-    name, _, form = str(extra.get("ground_truth_field") or "").partition(":")
-    if name and name != "none":
-        columns[name] = json.loads(truth) if form == "json" else truth
-    elif not name:  # not written here or by data_loader.py
-        columns = {"source": row.get("data_source"), "answer": truth, "ground_truth": truth, **columns}
-    return columns
-
-
-def write_parquet_file(rows: list[dict], path: Path) -> None:
-    """Write rows in verl's schema; the file appears whole or not at all."""
-    import pyarrow
-    import pyarrow.parquet
-
-    text = pyarrow.string()
-    names = dict.fromkeys(name for row in rows for name in row["extra_info"])
-    columns = {name: [row["extra_info"][name] for row in rows] for name in names}
-    columns["json_columns"] = pyarrow.array(columns["json_columns"], pyarrow.list_(text))
-    empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
-    extra = pyarrow.StructArray.from_arrays(
-        [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
-    )
-    table = pyarrow.table(
-        {name: [row[name] for row in rows] for name in ("data_source", "prompt", "ability", "reward_model")}
-    ).append_column("extra_info", extra)
-    temporary = path.with_suffix(".tmp")
-    pyarrow.parquet.write_table(table, temporary)
-    os.replace(temporary, path)
-
-
-def own_template(model: str) -> bool:
-    """Whether a model brings a chat template; a hub id is taken to."""
-    folder = Path(model)
-    if not folder.is_dir() or (folder / "chat_template.jinja").exists():
-        return True
-    settings = folder / "tokenizer_config.json"
-    return settings.exists() and bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
-
-
-def plain_text_template(model: str) -> str:
-    """A template that writes text as it is, after the start token that the tokenizer puts before plain text."""
-    start = ""
-    with contextlib.suppress(OSError, ValueError):
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
-    return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-
-
-def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
-    """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
-    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
-    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
-    own = file or own_template(model)
-    has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
-    need(own or not chat, has)
-    if is_text == {True} and not chat:
-        if own and model != EMBEDDED_MODEL:
-            say(
-                f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
-                "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
-            )
-        return plain_text_template(model)
-    if file:
-        return template_text(file)
-    if own:
-        return None
-    say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
-    return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
-
-
-# ------------------------------------------------------------------------------------------------ reward
-
-
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
-
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
-    """
-    target, _, weight = spec.partition("*")
-    file, _, name = target.rpartition(":")
-    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
-    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
-            what = f"importing {file} raises {type(error).__name__}: {error}"
-            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
-    members = vars(sys.modules[module_name])
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
-    found = members.get(name)
-    if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
-    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
-    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
-    need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
-
-
-FORMS = "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
-    need(not (one and many), f"{got}; expected one of two forms: {FORMS}")
-    return bool(one)
-
-
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt, a string or messages."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
-
-
-class PerSample:
-    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
-
-    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
-    sample's entry. Signature and name are those of a function with TRL's contract.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, still to be made."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
-        found = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            found.append(functools.partial(self.function, **taken))
-        return found
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; what an async function returns is still to be awaited."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """A reward with the signature of a batch, from one of either form."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
-def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
-
-
-@dataclass
-class CallLimits:
-    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
-
-    timeout: float = 600.0
-    concurrency: int = 32
-    retries: int = 2
-
-
-def call_limits(config) -> CallLimits:
-    """The limits that a run's settings name."""
-    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
-
-
-class CallFailed(Exception):
-    """A call raised its __cause__; `number` is its place among the calls of a batch."""
-
-    def __init__(self, number: int):
-        super().__init__(number)
-        self.number = number
-
-
-# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
-LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
-
-
-def is_passing(error: BaseException) -> bool:
-    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
-    holders = (error, getattr(error, "response", None))
-    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
-        if isinstance(status, int):
-            return status in (408, 425, 429) or status >= 500
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
-
-
-class RewardLoop:
-    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
-
-    def __init__(self):
-        self.loop, self.slots = asyncio.new_event_loop(), {}
-        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
-
-    def serve(self) -> None:
-        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
-        while True:
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                self.loop.run_forever()
-
-    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()  # where a signal ended the wait
-
-    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
-        """`gather`, within the loop; where one fails, the others are cancelled."""
-        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            close_unstarted([first for _, _, first in jobs])
-
-    async def answer(self, number: int, call, first, limits: CallLimits):
-        """The result of one job; a try that fails in passing is followed by another call."""
-        for attempt in range(1 + limits.retries):
-            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
-                try:
-                    return await within(call() if attempt else first, limits.timeout)
-                except asyncio.CancelledError as error:
-                    if asyncio.current_task().cancelling():  # by `gathered`
-                        raise
-                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
-                except BaseException as error:  # SystemExit would end the loop
-                    if attempt == limits.retries or not is_passing(error):
-                        raise CallFailed(number) from error
-                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
-
-
-async def within(awaitable, seconds: float):
-    """The result of an awaitable, or TimeoutError after a time (0: never)."""
-    try:
-        async with asyncio.timeout(seconds or None) as clock:
-            return await awaitable
-    except TimeoutError as error:
-        if not clock.expired():
-            raise
-        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
-
-
-def close_unstarted(results: list) -> None:
-    """Close the coroutines among results that nobody will await."""
-    for result in results:
-        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
-            result.close()
-
-
-LOOPS, LOOPS_LOCK = {}, threading.Lock()
-
-
-def reward_loop() -> RewardLoop:
-    """The loop of this process; a forked one has its own."""
-    with LOOPS_LOCK:
-        if os.getpid() not in LOOPS:
-            LOOPS[os.getpid()] = RewardLoop()
-        return LOOPS[os.getpid()]
-
-
-def answers(calls: list, limits: CallLimits) -> list:
-    """Make calls and return their results; those that give an awaitable run together in the reward loop.
-
-    Raises:
-        CallFailed: a call raised; the others are cancelled.
-    """
-    results = []
-    for number, call in enumerate(calls):
-        try:
-            results.append(call())
-        except Exception as error:
-            close_unstarted(results)
-            raise CallFailed(number) from error
-    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
-    try:
-        awaited = reward_loop().gather(jobs, limits) if jobs else []
-    except CallFailed as failed:
-        if isinstance(failed.__cause__, Exception):
-            raise
-        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
-    for (number, _, _), result in zip(jobs, awaited, strict=True):
-        results[number] = result
-    return results
-
-
-def scored_batch(function, arguments: dict, limits: CallLimits):
-    """What one reward function returns for a batch, awaited."""
-    results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
-
-
-class Reward:
-    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
-
-    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
-    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
-    """
-
-    def __init__(self, specs: list[str], limits: CallLimits | None = None):
-        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-            name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
-                name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
-
-    def check_columns(self, row: dict) -> None:
-        """Raise UserError if a function requires an argument that the data does not have."""
-        given = reward_arguments([row], [""], [[]])
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    "expected that column too; try --reward FILE.py:function with a function for this data",
-                )
-
-    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
-        """Raw results by function; async ones run together."""
-        arguments = reward_arguments(rows, completions, completion_ids)
-        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
-        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
-        try:
-            found = iter(answers([call for own in calls.values() for call in own], self.limits))
-        except CallFailed as failed:
-            name, i = owners[failed.number]
-            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
-        results = {name: [next(found) for _ in own] for name, own in calls.items()}
-        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
-
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
-        """Return (scores [n], {function: list of n floats or None}) for n completions."""
-        if not rows:  # more processes than held-out prompts
-            return [], {}
-        results = self.run(rows, completions, completion_ids)
-        parts = {name: self.check(name, result, completions) for name, result in results.items()}
-        scores = [
-            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
-            for i in range(len(rows))
-        ]
-        if all(value is None for values in parts.values() for value in values) and not self.silent:
-            self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
-        return scores, parts
-
-    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
-        """Turn a function's result into floats and None, or raise RewardError."""
-        values = result.tolist() if hasattr(result, "tolist") else result
-        if not isinstance(values, list | tuple) or len(values) != len(completions):
-            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-            expected = f"expected a list of {len(completions)}, one per completion{one}"
-            raise RewardError(f"reward {name}: got {got}; {expected}")
-        checked = []
-        for i, value in enumerate(values):
-            value = value.item() if hasattr(value, "item") else value
-            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
-                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-            checked.append(None if value is None else float(value))
-        return checked
-
-    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
-        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
-        if isinstance(function, PerSample):
-            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
-        if is_passing(error):  # of the connection, not of a row
-            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
-        for row, text in enumerate(completions):
-            try:
-                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
-            except CallFailed as failed:
-                cause = failed.__cause__
-                where = f"reward {name}, row {row}, completion {text[:200]!r}"
-                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
-        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
-
-
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
-    columns = {name: None for row in rows for name in row["columns"]}
-    return {
-        "prompts": [row["prompt"] for row in rows],
-        "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
-        ],
-        "completion_ids": completion_ids,
-        **{name: [row["columns"].get(name) for row in rows] for name in columns},
-    }
-
-
-REWARD_ERROR = "reward_error.txt"
-
-
-class RewardBatcher:
-    """Scores completions that come one at a time, as verl sends them, in the batches that reward functions expect.
-
-    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
-    """
-
-    def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
-        self.reward, self.columns = Reward(specs, limits), columns
-        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix="reward")
-
-    def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
-        """Queue one completion."""
-        future = concurrent.futures.Future()
-        self.waiting.put((row, text, ids, future))
-        self.thread.submit(self.drain)
-        return future
-
-    def drain(self) -> None:
-        """Score all that waits."""
-        batch = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                batch.append(self.waiting.get_nowait())
-        if not batch:
-            return
-        rows, texts, ids, futures = zip(*batch, strict=True)
-        try:
-            scores, parts = self.reward(list(rows), list(texts), list(ids))
-        except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
-            for future in futures:
-                future.set_exception(RuntimeError(f"REWARD FAILED: {error}"))
-            return
-        for i, future in enumerate(futures):
-            future.set_result(self.result(scores[i], {name: values[i] for name, values in parts.items()}))
-
-    def result(self, score: float, parts: dict[str, float | None]) -> dict[str, float]:
-        """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
-        first = next(iter(parts.values()), None)
-        named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
-        return {"score": score, "acc": float(first is not None and first >= 1), **named}
-
-    def row(self, data_source, ground_truth, extra_info) -> dict:
-        """A row as our rewards know it; its prompt comes from the reward manager."""
-        extra = dict(extra_info or {})
-        messages = [dict(message) for message in extra.pop("raw_prompt", [])]
-        extra.pop("completion_text", None)
-        row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
-        known, text = row_columns(row), bool(extra.get("prompt_is_text"))
-        prompt = "".join(m["content"] for m in messages) if text else messages
-        return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
-
-
-def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
-    """verl's reward function for our rewards; verl_reward.py calls this. `limits` are those of CallLimits."""
-    batcher = RewardBatcher(specs, columns, CallLimits(*limits))
-
-    async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
-        """The weighted sum as `score`, and every function's own value."""
-        row = batcher.row(data_source, ground_truth, extra_info)
-        ids = list((extra_info or {}).get("completion_ids") or [])
-        text = (extra_info or {}).get("completion_text", solution_str)  # with special tokens, which verl leaves out
-        try:
-            return await asyncio.wrap_future(batcher.submit(row, text, ids))
-        except Exception as error:
-            print(f"\n{error}\n", file=sys.stderr, flush=True)
-            with contextlib.suppress(OSError):  # the folder may be another machine's
-                if error_file:
-                    Path(error_file).write_text(f"{error}\n", encoding="utf-8")
-            raise
-
-    return compute_score
-
-
-def overlong_penalty(length: int, limit: int, share: float) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
-    buffer = round(share * limit)
-    return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
-
-
-def group_stats(x, groups):
-    """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
-
-    A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
-    """
-    import torch
-
-    _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
-    zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
-    mean = (zeros.index_add(0, index, x) / count)[index]
-    low, high = (zeros.scatter_reduce(0, index, x, reduce=r, include_self=False)[index] for r in ("amin", "amax"))
-    mean = torch.where(low == high, x, mean)
-    return mean, zeros.index_add(0, index, (x - mean) ** 2)[index], count[index]
-
-
-def with_singles(advantages, scores, count, alone: float):
-    """Advantages [B], but `alone` times the score for a completion without others in its group."""
-    import torch
-
-    return torch.where(count > 1, advantages, alone * scores)
-
-
-def mean_advantages(scores, groups, alone: float = 0.0, **_):
-    """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles(scores - mean, scores, count, alone)
-
-
-def gpg_advantages(scores, groups, alone: float = 0.0, **_):
-    """alpha (R - mean_g), alpha = B / completions in groups of unequal score: GPG (Chu 2025, arXiv 2504.02546)."""
-    _, square, _ = group_stats(scores, groups)
-    alpha = len(scores) / (square > 0).sum().clamp(min=1)
-    return alpha * mean_advantages(scores, groups, alone)
-
-
-def maxrl_advantages(scores, groups, **_):
-    """(R - mean_g) / (mean_g + 1e-6): MaxRL (arXiv 2602.02710), for scores that are 0 or more."""
-    if (scores < 0).any():
-        raise RewardError(f"got a score of {scores.min():g}; expected 0 or more for maxrl; try --algorithm grpo")
-    mean, _, _ = group_stats(scores, groups)
-    return (scores - mean) / (mean + 1e-6)
-
-
-def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
-
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
-    """
-    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
-    while length and ids[length - 1] in ends:
-        length -= 1
-    return tokenizer.decode(ids[:length], skip_special_tokens=False)
-
-
-def token_reward_manager():
-    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
-    from transformers import GenerationConfig
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
-
-    class TokenRewardManager(NaiveRewardManager):
-        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
-
-        def __init__(self, config, tokenizer, compute_score, **kwargs):
-            super().__init__(config, tokenizer, compute_score, **kwargs)
-            given, ends = config.reward.get("reward_kwargs") or {}, None
-            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
-            self.limit = config.data.max_response_length
-            with contextlib.suppress(OSError, ValueError):
-                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
-            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-
-        async def run_single(self, data) -> dict:
-            """Score one trajectory."""
-            item = data[-1]
-            width = item.batch["responses"].shape[-1]
-            length = int(item.batch["attention_mask"][-width:].sum())
-            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
-            text = visible_text(self.tokenizer, ids, self.ends)
-            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
-            item.non_tensor_batch["extra_info"] |= given
-            result = await super().run_single(data)
-            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
-            return result
-
-    return TokenRewardManager
-
-
-def strict_replay_buffer():
-    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
-    from collections import Counter
-
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-
-    class StrictReplayBuffer(ReplayBuffer):
-        """verl's replay buffer; a failed rollout or reward ends the run, and DAPO's replacements are counted."""
-
-        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
-            own = dict(sampler_kwargs or {})
-            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
-            self.refilled, self.dispatch = 0, refill_fn
-            filtering = {}
-            if own.get("filter_groups_metric"):
-                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
-                filtering["train_batch_size"] = own["train_batch_size"]
-            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
-
-        def refill(self, count: int) -> int:
-            """Ask for `count` new prompts."""
-            self.refilled += count
-            return self.dispatch(count)
-
-        def sample(self, global_steps, partition_id, batch_size):
-            """A batch of the step; the count of replacements starts anew."""
-            self.refilled = 0
-            return super().sample(global_steps, partition_id, batch_size)
-
-        def _dapo_filtered_keys(self, partition_id):
-            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
-                return set(), Counter()
-            return super()._dapo_filtered_keys(partition_id)
-
-        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
-            equal = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
-            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - equal, batch_size)
-            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & equal, batch_size - len(picked))
-            return [*picked, *more], *snapshots
-
-        def _sync_metadata_from_transfer_queue(self):
-            super()._sync_metadata_from_transfer_queue()
-            failed = sum(map(len, self.failure_keys.values()))
-            if failed:
-                why = (
-                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
-                )
-                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
-
-    return StrictReplayBuffer
-
-
-def register_estimators() -> None:
-    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
-    import numpy as np
-    import torch
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
-
-    def registered(name, advantages):
-        def estimate(token_level_rewards, response_mask, index, **_):
-            scores = token_level_rewards.sum(-1)
-            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
-            return result, result
-
-        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
-            register_adv_est(name)(estimate)
-
-    registered("gpg_ours", gpg_advantages)
-    registered("maxrl_ours", maxrl_advantages)
-
-
-# ------------------------------------------------------------------------------------------------ the job folder
+# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
 
 MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
 
@@ -2322,409 +2878,7 @@ def say_notes(config: Config) -> None:
         say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")
 
 
-# ------------------------------------------------------------------------------------------------ memory
-
-
-FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
-QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
-INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
-
-
-@dataclass(frozen=True)
-class DecoderShape:
-    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
-
-    layers: int
-    hidden: int
-    vocab: int
-    embeddings: int  # weights of the embedding and the output layer
-    heads: int
-    queries: int  # heads x head size
-    keys: int  # kv heads x head size
-    inner: int  # width of the MLP, or of one expert
-    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
-    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
-    norms: int  # per layer
-    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
-    qk_norm: bool
-    softcap: bool  # of attention scores
-    logit_softcap: bool
-    experts: int  # that a token visits; 0 for a dense MLP
-    shared_inner: int  # of the expert that every token visits
-
-
-def first_set(config: dict, names, default=0):
-    """The value of the first of several keys that a config has, and that is neither None nor 0."""
-    return next((config[name] for name in names if config.get(name)), default)
-
-
-def decoder_shape(config: dict) -> DecoderShape:
-    """Read the config.json of a decoder, its text part where there are several."""
-    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
-    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
-    head = config.get("head_dim") or hidden // heads
-    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
-    rms = bool(config.get("rms_norm_eps"))
-    gated = rms or activation in ("silu", "swish")
-    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
-    return DecoderShape(
-        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
-        hidden=hidden,
-        vocab=config["vocab_size"],
-        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
-        heads=heads,
-        queries=heads * head,
-        keys=(config.get("num_key_value_heads") or heads) * head,
-        inner=first_set(config, widths, 4 * hidden),
-        gated=gated,
-        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
-        norms=4 if kind in FOUR_NORMS else 2,
-        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
-        qk_norm=kind in QK_NORM,
-        softcap=bool(config.get("attn_logit_softcapping")),
-        logit_softcap=bool(config.get("final_logit_softcapping")),
-        experts=experts,
-        shared_inner=config.get("shared_expert_intermediate_size") or 0,
-    )
-
-
-@dataclass(frozen=True)
-class PassShape:
-    """A micro-batch, and how it runs through a network."""
-
-    rows: int
-    length: int  # tokens of a row, pads included
-    compute: int = 4  # bytes per number in matrix products
-    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
-    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
-    checkpointing: bool = False
-    lora_rank: int = 0  # 0: all weights are trained
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the micro-batch, pads included."""
-        return self.rows * self.length
-
-    @property
-    def casts(self) -> bool:
-        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
-        return self.compute < (4 if self.lora_rank else self.stream)
-
-    @property
-    def padded(self) -> bool:
-        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
-        return self.rows > 1 and self.attention != "flash"
-
-
-def attention_kind(implementation: str | None) -> str:
-    """What PassShape calls an attention of transformers."""
-    name = implementation or "sdpa"
-    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
-
-
-def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
-    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
-    if model.norm == "layer":
-        return 4 if run.casts else run.stream
-    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
-
-
-def attention_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the attention of one layer keeps, from its queries to its output."""
-    width, queries, keys = run.compute, model.queries, model.keys
-    repeated = run.padded or run.attention == "eager"
-    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
-    if run.lora_rank and run.casts:
-        per_token += queries * width
-    if model.qk_norm:
-        per_token += (queries + keys) * norm_bytes(model, run, width)
-    pairs = run.rows * run.length**2
-    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
-        scores = 4 + width * (width < 4) + width * model.softcap
-        return run.tokens * per_token + pairs * model.heads * scores
-    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
-
-
-def mlp_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
-    copies = model.inner_copies
-    if not model.experts:
-        return run.tokens * copies * model.inner * run.compute
-    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
-    return run.tokens * (routed + copies * model.shared_inner * run.compute)
-
-
-def layer_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
-    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
-    if run.casts and model.gated:
-        inputs = 4 if model.experts else 5
-    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
-    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
-    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
-
-
-def layer_weights(model: DecoderShape) -> int:
-    """Weights of the linear layers of one decoder layer, routed experts apart."""
-    inner = model.shared_inner if model.experts else model.inner
-    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
-
-
-def weight_copies(model: DecoderShape, run: PassShape) -> float:
-    """Bytes of the copies that autocast makes of one layer's float32 weights."""
-    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
-
-
-def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
-
-    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
-    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
-    """
-    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
-    if run.checkpointing:
-        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
-    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
-
-
-def layer_transient(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
-    inner = model.inner * (model.experts or 1)
-    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
-    if run.lora_rank and run.casts:
-        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
-    if run.attention != "eager":
-        return mlp
-    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
-    return max(mlp, scores - mlp_activations(model, run))
-
-
-def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
-    saved = saved_for_backward(model, run)
-    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
-    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
-    copies, layer = weight_copies(model, run), layer_transient(model, run)
-    if not run.checkpointing:
-        return mask + saved + max(states + head, layer)
-    forward = model.layers * copies + layer
-    again = layer_activations(model, run) + copies + layer
-    return mask + saved + max(forward, states + head, again)
-
-
-def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
-    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
-    buffers += model.logit_softcap
-    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
-
-
-def adapter_weights(model: DecoderShape, rank: int) -> int:
-    """Weights of LoRA adapters of a rank on all linear layers."""
-    hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
-    sides += (3 if model.gated else 2) * (hidden + inner)
-    return model.layers * rank * sides
-
-
-def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
-    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
-    embeddings = min(model.embeddings, parameters)
-    return (parameters - embeddings) * width + embeddings * embedding_width
-
-
-def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
-    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
-    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
-    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
-
-
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
-
-
-def count_parameters(config: Config) -> float | None:
-    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
-    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
-    if config.parameters:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
-        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
-        return float(match[1]) * units[match[2]]
-    total = 0
-    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
-        header = safetensors_header(path)
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(found[1]) * units[found[2]] if found else None)
-
-
-def model_shape(config: Config) -> dict:
-    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
-    folder = Path(config.model)
-    if not folder.is_dir():
-        with contextlib.suppress(ImportError, ValueError):
-            from huggingface_hub import try_to_load_from_cache
-
-            found = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(found).parent if isinstance(found, str) else folder
-    with contextlib.suppress(OSError, ValueError):
-        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return shape | (shape.get("text_config") or {})
-    return {}
-
-
-def activation_formula(model: DecoderShape, run: PassShape) -> str:
-    """What `backward_peak` adds up for one micro-batch, in words."""
-    layer = layer_activations(model, run) / run.tokens
-    if not run.checkpointing:
-        return f"{run.tokens} tokens x {model.layers} layers x {layer:.0f} bytes + gradients in one layer"
-    inputs = f"{run.tokens} tokens x {model.layers} layers x {model.hidden} x {run.stream} bytes"
-    return f"{inputs} + one layer computed again x {layer:.0f} bytes + gradients in it"
-
-
-def memory_plan(config: Config, parameters: float | None) -> list[dict]:
-    """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
-    if not parameters:
-        return []
-    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
-    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
-    width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
-    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
-    lines = []
-
-    def line(name: str, formula: str, amount: float, kind: str) -> None:
-        lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
-
-    trained = 0.0 if c.lora_rank else 1.0
-    waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
-    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
-    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
-        n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
-        line(
-            f"{part} ({what})",
-            f"{n} x {count} x {size:g} bytes / {shards} shards",
-            n * parameters * size / shards,
-            kind,
-        )
-    if c.kl_coef and not c.lora_rank:
-        line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
-    if shape:
-        decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
-        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
-        run = PassShape(
-            rows=1,
-            length=tokens,
-            compute=width,
-            stream=width,
-            attention="flash",
-            checkpointing=c.gradient_checkpointing,
-            lora_rank=c.lora_rank,
-        )
-        split = c.tensor_parallel if c.backend == "megatron" else 1
-        line("activations", activation_formula(decoder, run), backward_peak(decoder, run, 0) / split, "train")
-        text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
-        line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
-    else:
-        line("activations, logits, KV cache", "not counted: the model's config.json is not here", 0, "train")
-    rollout = c.vllm_memory * c.gpu_memory * 2**30
-    line("rollout engine", f"vllm_memory {c.vllm_memory:g} x {c.gpu_memory:g} GiB", rollout, "sample")
-    inside = parameters * width / c.rollout_tensor_parallel
-    line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
-    if shape:
-        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
-        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
-        each = shape["num_hidden_layers"] * heads * size * 2 * width
-        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
-        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
-        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
-        line("its KV cache for one completion, inside that", text, at_once, "inside")
-    return lines
-
-
-def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
-    """Sums of the plan, and what does not fit."""
-    if not plan:
-        return {}, []
-    sums = {
-        "training": sum(line["GiB"] for line in plan if line["kind"].startswith("train")),
-        # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
-        "sampling": sum(line["GiB"] for line in plan if line["kind"] in ("sample", "train, kept")),
-        "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
-    }
-    sums = {name: round(value, 2) for name, value in sums.items()}
-    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
-    if sums["training"] > room:
-        found.append(
-            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
-            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
-        )
-    if sums["sampling"] > room:
-        found.append(
-            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
-            "--vllm_memory, or --offload optimizer"
-        )
-    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
-        found.append(
-            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
-            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
-        )
-    return sums, found
-
-
-def batch_findings(config: Config, shape: dict) -> list[str]:
-    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
-    c, gpus = config, config.nodes * config.gpus_per_node
-    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
-    checks = [
-        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
-        (
-            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
-            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
-        ),
-        (
-            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
-            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
-            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
-        ),
-    ]
-    replicas = max(1, gpus // split)
-    part = c.batch_size // c.minibatches
-    checks.append(
-        (
-            part % replicas == 0,
-            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
-            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
-        )
-    )
-    if c.loss == "gmpo":
-        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
-        checks.append(
-            (
-                c.micro_batch_tokens * c.sequence_parallel >= worst,
-                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
-                "verl's geo_mean adds up the means of its micro-batches",
-            )
-        )
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
-        if heads and name == "num_attention_heads":
-            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
-        if heads:
-            checks.append(
-                (
-                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
-                    f"{heads} {name} over {size} GPUs; expected a multiple",
-                )
-            )
-    return [f"batch: got {text}" for fine, text in checks if not fine]
-
-
-# ------------------------------------------------------------------------------------------------ check
+# -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
 
 
 def need_verl() -> None:
@@ -2814,43 +2968,6 @@ def our_prompt_ids(config: Config, tokenizer, messages: list[dict], is_text: boo
     """Token ids that our own trainers give a prompt."""
     prompt = messages[0]["content"] if is_text and not config.chat else messages
     return encode_prompt(tokenizer, prompt, **template_settings(config))
-
-
-def template_settings(config) -> dict:
-    """--chat_template_kwargs as a dict."""
-    try:
-        found = json.loads(config.chat_template_kwargs or "{}")
-    except ValueError:
-        found = None
-    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(found, dict) and not kept & {*found},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
-    return found
-
-
-def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
-    return Path(file).read_text(encoding="utf-8")
-
-
-def give_template(tokenizer, file: str) -> None:
-    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
-    if file:
-        tokenizer.chat_template = template_text(file)
-
-
-def encode_prompt(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
-    if isinstance(prompt, str):
-        return tokenizer(prompt).input_ids
-    if tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-        return ids["input_ids"]
-    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
 def data_findings(composed, config: Config) -> tuple[dict, list[str], object, object]:
@@ -2987,109 +3104,7 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
     return int(bool(findings))
 
 
-# ------------------------------------------------------------------------------------------------ run
-
-
-def run_local(config: Config) -> int:
-    """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
-    need_verl()
-    names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
-    engine = (names or [config.verl_rollout])[-1]
-    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
-    job, overrides = prepare_job(config)
-    folder, output = Path(job.folder), Path(job.output)
-    if address := os.environ.get("RAY_ADDRESS"):
-        say(f"note: RAY_ADDRESS {address} is left aside, as --run starts a Ray of its own; try --submit for a cluster")
-    say_findings(config, job)
-    need_whole(split_findings(folder / "verl_reward.py"))
-    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    log, stopped = output / "verl.log", []
-    child = subprocess.Popen(
-        [str(folder / "run.sh")],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-    def stop(signum, frame) -> None:
-        stopped.append(signum)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
-
-    earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with log.open("ab") as f, child:
-            for line in child.stdout:
-                f.write(line)
-                f.flush()
-                sys.stderr.buffer.write(line)
-                sys.stderr.flush()
-    finally:
-        for signum, handler in earlier.items():
-            signal.signal(signum, handler)
-    if stopped:
-        say(f"stopped by signal {stopped[0]}; go on from the newest checkpoint with --resume")
-        return 128 + stopped[0]
-    return finish(config, job, child.returncode)
-
-
-def finish(config: Config, job: Layout, code: int) -> int:
-    """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
-    output = Path(job.output)
-    last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
-    failed = output / REWARD_ERROR
-    if failed.is_file():
-        say(f"error: {failed.read_text(encoding='utf-8').strip()}")
-        return 3
-    if code:
-        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
-        return 1
-    if not last.is_dir():
-        say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
-        return 1
-    follow_umask(output / "checkpoints")
-    final = output / "final"
-    source = last / ("lora_adapter" if config.lora_rank else "huggingface")
-    if source.is_dir():
-        temporary = output / "final.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(source, temporary)
-        name_dtype(temporary)
-        follow_umask(temporary)
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(temporary, final)
-    summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
-    print(json.dumps(summary, indent=1))
-    return 0
-
-
-def follow_umask(folder: Path) -> None:
-    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
-    allowed = folder.stat().st_mode & 0o666
-    for file in filter(Path.is_file, folder.rglob("*")):
-        file.chmod(file.stat().st_mode & 0o111 | allowed)
-
-
-def name_dtype(folder: Path) -> None:
-    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
-    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
-    if not weights or not config.is_file():
-        return
-    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
-    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
-    settings = json.loads(config.read_text(encoding="utf-8"))
-    if dtype:
-        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
-
-
-def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
-    with path.open("rb") as f:
-        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-
-
-# ------------------------------------------------------------------------------------------------ clusters
+# ---------------------------------------------------------------------- clusters (src/programs/verl_train/clusters.py)
 
 
 def fetch(address: str, path: str, timeout: float) -> dict:
@@ -3301,6 +3316,93 @@ def batch_file(config: Config, job: Layout) -> str:
     )
 
 
+def say_findings(config: Config, job: Layout) -> None:
+    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
+    plan = memory_plan(config, job.parameters)
+    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+        say(f"warning: {finding}")
+
+
+# -------------------------------------------------------------------------------- run (src/programs/verl_train/run.py)
+
+
+def run_local(config: Config) -> int:
+    """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
+    need_verl()
+    names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
+    engine = (names or [config.verl_rollout])[-1]
+    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
+    job, overrides = prepare_job(config)
+    folder, output = Path(job.folder), Path(job.output)
+    if address := os.environ.get("RAY_ADDRESS"):
+        say(f"note: RAY_ADDRESS {address} is left aside, as --run starts a Ray of its own; try --submit for a cluster")
+    say_findings(config, job)
+    need_whole(split_findings(folder / "verl_reward.py"))
+    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
+    log, stopped = output / "verl.log", []
+    child = subprocess.Popen(
+        [str(folder / "run.sh")],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+    def stop(signum, frame) -> None:
+        stopped.append(signum)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
+
+    earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with log.open("ab") as f, child:
+            for line in child.stdout:
+                f.write(line)
+                f.flush()
+                sys.stderr.buffer.write(line)
+                sys.stderr.flush()
+    finally:
+        for signum, handler in earlier.items():
+            signal.signal(signum, handler)
+    if stopped:
+        say(f"stopped by signal {stopped[0]}; go on from the newest checkpoint with --resume")
+        return 128 + stopped[0]
+    return finish(config, job, child.returncode)
+
+
+def finish(config: Config, job: Layout, code: int) -> int:
+    """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
+    output = Path(job.output)
+    last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
+    failed = output / REWARD_ERROR
+    if failed.is_file():
+        say(f"error: {failed.read_text(encoding='utf-8').strip()}")
+        return 3
+    if code:
+        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
+        return 1
+    if not last.is_dir():
+        say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
+        return 1
+    follow_umask(output / "checkpoints")
+    final = output / "final"
+    source = last / ("lora_adapter" if config.lora_rank else "huggingface")
+    if source.is_dir():
+        temporary = output / "final.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(source, temporary)
+        name_dtype(temporary)
+        follow_umask(temporary)
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+    summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
+    print(json.dumps(summary, indent=1))
+    return 0
+
+
+# ------------------------------------------------------------------------ command (src/programs/verl_train/command.py)
+
+
 def print_files(config: Config) -> int:
     """--print and --slurm: write the job folder and print the command, or the batch file."""
     job, overrides = prepare_job(config)
@@ -3319,13 +3421,6 @@ def print_files(config: Config) -> int:
     for finding in split_findings(Path(job.folder) / "verl_reward.py") if config.slurm else ():
         say(f"warning: {finding}")
     return 0
-
-
-def say_findings(config: Config, job: Layout) -> None:
-    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
-    plan = memory_plan(config, job.parameters)
-    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
-        say(f"warning: {finding}")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The rules of the house hold: standalone scripts, one name one body, budgets, quick --help, clean data, pins."""
+"""The rules of the house hold: standalone scripts, budgets, quick --help, clean data, pins."""
 
 import ast
 import importlib.metadata
@@ -15,10 +15,9 @@ import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, script_env
 from packaging.requirements import Requirement
 
-sync = load_module(ROOT / "tools" / "sync.py", "script_sync")
 budget = load_module(ROOT / "tools" / "budget.py", "script_budget")
 
-STANDALONE = sync.standalone_scripts(ROOT)
+STANDALONE = sorted(path for folder in ("scripts", "examples", "templates") for path in (ROOT / folder).rglob("*.py"))
 COMMANDS = sorted((ROOT / "scripts").glob("*.py"))
 SKIPPED_FOLDERS = re.compile(r"\.(?!ci$|github$|claude-plugin$)|(runs|wandb|__pycache__)$")
 
@@ -46,42 +45,6 @@ def text_of(path) -> str:
 
 REQUIREMENTS = [line for line in text_of(ROOT / "requirements.txt").splitlines() if not line.startswith("#")]
 PINS = dict(line.split()[0].split("==") for line in REQUIREMENTS)
-
-
-# ------------------------------------------------------------------------------------------------ one name, one body
-
-
-def test_one_name_has_one_body():
-    wrong = sync.differing(ROOT)
-    assert not wrong, f"copy the right one with `python tools/sync.py NAME --from FILE`: {wrong}"
-
-
-@pytest.fixture
-def two_scripts(tmp_path):
-    """A tree of two scripts whose `f` differs only in the comment above it, and whose `main` differs."""
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "examples").mkdir()
-    one, two = tmp_path / "scripts" / "one.py", tmp_path / "examples" / "two.py"
-    # a form feed ends no line for Python's parser, though it does for str.splitlines
-    one.write_text("A = '\f'\n\n\n# why\n@cache\ndef f():\n    return 1\n\n\ndef main():\n    f()\n")
-    two.write_text("import os\n\n\n# another why\n@cache\ndef f():\n    return 1\n\n\ndef main():\n    pass\n")
-    return tmp_path, one, two
-
-
-def test_sync_sees_a_comment_that_differs(two_scripts):
-    root, _, _ = two_scripts
-    assert sync.differing(root) == {"f": ["examples/two.py", "scripts/one.py"]}
-
-
-def test_sync_copies_comment_decorator_and_body_and_nothing_else(two_scripts):
-    root, one, two = two_scripts
-    before = one.read_text()
-    assert sync.copy_to_others(root, "f", one) == [two]
-    assert two.read_text() == "import os\n\n\n# why\n@cache\ndef f():\n    return 1\n\n\ndef main():\n    pass\n"
-    assert one.read_text() == before and sync.differing(root) == {}
-    assert sync.copy_to_others(root, "f", one) == []
-    with pytest.raises(KeyError):
-        sync.copy_to_others(root, "g", one)
 
 
 # ------------------------------------------------------------------------------------------------ size
@@ -127,9 +90,8 @@ def test_budget_measures_functions_and_nesting(tmp_path):
     total, sizes = budget.measure(path)
     # for > elif > with is 3 deep; the function inside starts again
     assert (total, sizes) == (15, {"outer": (13, 3), "outer.inner": (3, 1)})
-    too_long = {"f": (61, 5)}
-    assert len(budget.excesses("scripts/x.py", 701, too_long)) == 3
-    assert budget.excesses("scripts/x.py", 700, {"f": (60, 4)}) == []
+    assert len(budget.excesses("src/parts/x.py", 401, {"f": (61, 5), "train": (121, 4)})) == 4
+    assert budget.excesses("src/parts/x.py", 400, {"f": (60, 4), "train": (120, 4)}) == []
 
 
 @pytest.mark.parametrize("path", budget.budgeted_files(ROOT), ids=relative)

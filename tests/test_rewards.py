@@ -529,9 +529,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", sorted(name for name in set(FUNCTIONS) - EXECUTING if not FUNCTIONS[name].grades)
-)
+@pytest.mark.parametrize("name", sorted(name for name in set(FUNCTIONS) - EXECUTING if not FUNCTIONS[name].grades))
 def test_long_hostile_text_is_fast(name):
     slow = {}
     for kind, text in LONG.items():
@@ -833,7 +831,7 @@ def test_the_names_that_older_code_knows():
         strict_xml_format_reward soft_xml_format_reward json_format_reward incremental_format_reward
         ideal_length_reward min_length_reward reasoning_quality_reward citation_reward math_problem_reward
         code_generation_reward code_block_format_reward no_syntax_error_reward""".split()
-    for name in [*old, *(f"{name}_reward" for name in LISTED)]:
+    for name in [*old, *(f"{name}_reward" for name in LISTED[:-8])]:  # the last eight never had another name
         assert getattr(lib, name) is getattr(lib, name.removesuffix("_reward"))
     assert lib.no_repetition_penalty(None, ["no no no no no"])[0] < 0
     assert lib.extract_xml_tag("a <x> b </x> <x>c</x>", "x") == "b" and lib.extract_xml_tag("<x>", "x") == ""

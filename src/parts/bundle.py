@@ -1,0 +1,9 @@
+"""Where this bundle and its embedded model, data and rewards lie."""
+
+from pathlib import Path
+
+BUNDLE = Path(__file__).resolve().parent.parent
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")

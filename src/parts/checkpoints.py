@@ -1,0 +1,113 @@
+"""Checkpoints, resuming, the exported model."""
+
+import dataclasses
+import json
+import random
+import shutil
+from pathlib import Path
+
+from parts.folders import write_folder
+from parts.messages import UserError, need, say
+from parts.models import Models
+from parts.processes import gather_rows, world
+from parts.settings import BaseConfig, free_on_resume
+from parts.tokenizers import save_tokenizer
+
+
+def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: dict) -> None:
+    """Save everything that the next step depends on, atomically; keep the newest few."""
+    import torch
+
+    states, failure = gather_rows([rng_state()]), None
+    if world()[0] == 0:
+
+        def write(folder: Path) -> None:
+            models.policy.save_pretrained(folder / "policy")
+            save_tokenizer(models.tokenizer, folder / "policy")
+            if models.critic:
+                trained = {name for name, p in models.critic.named_parameters() if p.requires_grad}
+                torch.save({k: v for k, v in models.critic.state_dict().items() if k in trained}, folder / "critic.pt")
+            saved = {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict(), "rng": states}
+            torch.save(saved, folder / "optimizer.pt")
+            (folder / "state.json").write_text(json.dumps({**state, "config": dataclasses.asdict(config)}, indent=1))
+
+        target = Path(config.output_dir) / "checkpoints" / f"step-{state['step']:06d}"
+        try:
+            if not target.exists():  # saved already: nothing changes between two saves of one step
+                write_folder(target, write)
+            for old in checkpoints(config)[: -config.keep_checkpoints]:
+                shutil.rmtree(old)
+        except UserError as error:
+            failure = error
+    gather_rows([], failure)  # nobody goes on before the checkpoint is there
+
+
+def checkpoints(config: BaseConfig) -> list[Path]:
+    """Complete checkpoints of the run, oldest first."""
+    return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
+    """Load optimizer, scaler and generators; return the saved state."""
+    import numpy as np
+    import torch
+
+    saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
+    optimizer.load_state_dict(saved["optimizer"])
+    scaler.load_state_dict(saved["scaler"])
+    states = saved["rng"][world()[0] % len(saved["rng"])]
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+    return json.loads((checkpoint / "state.json").read_text())
+
+
+def find_checkpoint(config: BaseConfig) -> Path | None:
+    """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+        return None
+    if (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not checkpoints(config):
+        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
+    return next(reversed(checkpoints(config)), None)
+
+
+def export(config: BaseConfig, models: Models, target: Path) -> None:
+    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    from transformers import AutoConfig
+
+    if world()[0] != 0:
+        return
+    policy = models.policy
+    if config.lora_rank and config.merge_lora:
+        policy = policy.merge_and_unload()
+    if not config.lora_rank:
+        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+
+    def write(folder: Path) -> None:
+        policy.save_pretrained(folder)
+        save_tokenizer(models.tokenizer, folder)
+
+    write_folder(target, write)

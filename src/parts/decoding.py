@@ -1,0 +1,126 @@
+"""What the cache of a model can do, measured before anything is sampled."""
+
+import functools
+import math
+from dataclasses import dataclass
+
+from parts.batches import left_pad
+from parts.forward import cached_states, plain_states
+from parts.messages import need, say
+from parts.models import Models, unwrapped
+from parts.precision import compute_dtype
+from parts.settings import BaseConfig
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).mean())
+
+
+def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
+    """How far pads on the left move the states that `read(ids, mask)` returns."""
+    import torch
+
+    texts = probe_texts(vocabulary, padded=True)
+    ids, mask = left_pad(texts, pad_id, device)
+    alone = torch.tensor([texts[1]], device=device)
+    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        try:
+            if gap(Decoding(pads, leaving)) < limit:
+                return Decoding(pads, leaving)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # what caches raise that lack an operation
+    return None
+
+
+def gap_limit(config: BaseConfig, device) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+
+
+def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
+    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    import torch
+
+    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    with torch.no_grad():
+        gap = pads_gap(read, size, models.pad_id, models.device)
+    need(
+        gap < gap_limit(config, models.device),
+        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
+        "left; expected a network that leaves masked tokens out; try another architecture",
+    )
+
+
+def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
+    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    import torch
+
+    policy = models.policy
+    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
+    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    with torch.no_grad():
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
+            gap_limit(config, models.device),
+        )
+    name = type(unwrapped(policy)).__name__
+    need(
+        found,
+        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
+        "ones; try --rollout_engine vllm, or another architecture",
+    )
+    if not found.pads:
+        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
+    if not found.leaving:
+        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    return found

@@ -1,0 +1,55 @@
+"""Folders that appear whole or not at all, readable by whom the umask says."""
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+from parts.messages import UserError
+from parts.processes import gather_rows, world
+from parts.settings import BaseConfig
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        follow_umask(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: BaseConfig) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))

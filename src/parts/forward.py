@@ -1,0 +1,106 @@
+"""One forward pass: backbone, logits, log-probs of the response tokens, values."""
+
+import functools
+import inspect
+
+from parts.messages import UserError, need
+from parts.models import Models, unwrapped
+from parts.numerics import logprobs_and_entropy
+from parts.settings import BaseConfig
+
+
+@functools.cache  # asked for every token that is sampled
+def takes(network_class, argument: str) -> bool:
+    """Whether a network's forward has an argument of this name."""
+    return argument in inspect.signature(network_class.forward).parameters
+
+
+def below_the_head(model):
+    """The network below the output layer; Llama 4 has it under another name than its own prefix says."""
+    network = unwrapped(model)
+    return getattr(network, "model", network) if network.base_model is network else network.base_model
+
+
+def backbone(model, input_ids, attention_mask, **kwargs):
+    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    network = below_the_head(model)
+    width = input_ids.shape[1]
+    if takes(type(network), "position_ids"):
+        kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+    if takes(type(network), "cache_params"):  # Mamba multiplies the new tokens by the mask, and looks back at none
+        attention_mask = attention_mask[:, -width:]
+    return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+
+def cached_states(model, input_ids, attention_mask, cache):
+    """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
+    name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
+    out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
+    return out.last_hidden_state, getattr(out, name, None)
+
+
+def plain_states(model, input_ids, attention_mask):
+    """Hidden states [B, T, H] of whole texts, as in training."""
+    return backbone(model, input_ids, attention_mask, use_cache=False).last_hidden_state
+
+
+def lm_logits(model, hidden):
+    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    import torch
+
+    model = unwrapped(model)
+    head, config = model.get_output_embeddings(), model.config.get_text_config()
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = head(hidden.to(head.weight.dtype))
+    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def check_logits(models: Models) -> None:
+    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+    import torch
+
+    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+    )
+
+
+def predicting_states(model, piece: dict):
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
+    import torch
+
+    hidden = plain_states(model, piece["input_ids"], piece["attention_mask"])
+    return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
+
+
+def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad: bool = False):
+    """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
+    mask = piece["response_mask"].bool()
+    chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
+    flat = logprobs_and_entropy(
+        lambda h: lm_logits(model, h), hidden[mask], piece["input_ids"][mask], config.temperature, chunk, entropy_grad
+    )
+    return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
+
+
+def token_values(critic, hidden):
+    """Values [B, T] in float32: entry t is V of the text before token t."""
+    import torch
+
+    with torch.autocast(hidden.device.type, enabled=False):
+        return critic.head(hidden.float()).squeeze(-1)

@@ -1,0 +1,40 @@
+"""Errors that a user can mend, each with its exit code, and what is said on stderr."""
+
+import difflib
+import os
+import sys
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+class DivergedError(UserError):
+    """Too many updates in a row were not finite."""
+
+    code = 4
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))

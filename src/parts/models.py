@@ -1,0 +1,118 @@
+"""Loading of networks: LoRA, 4-bit, dropout off, frozen copies."""
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from parts.messages import UserError, need
+from parts.precision import compute_dtype
+from parts.settings import BaseConfig
+from parts.tokenizers import LOADABLE
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+
+def disable_dropout(model) -> None:
+    """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
+    for module in model.modules():
+        if type(module).__name__.startswith("Dropout"):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def nf4_config(compute):
+    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    need(
+        importlib.util.find_spec("bitsandbytes"),
+        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
+    )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
+    """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
+    import torch
+
+    extra = {}
+    if config.load_in_4bit:
+        extra = {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
+    try:
+        dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
+        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
+    except Exception as error:  # OSError, ValueError, SafetensorError, …
+        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+    disable_dropout(model)
+    keep_differentiable(model)
+    if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
+        kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
+        for p in model.parameters():  # packed 4-bit weights are integers, and stay
+            if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
+                p.data = p.data.to(compute_dtype(config, device))
+    model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
+    return model.requires_grad_(not frozen and not config.lora_rank).eval()
+
+
+def without_adapters(model) -> list[str]:
+    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
+    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
+    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
+
+
+def add_lora(model, config: BaseConfig, folder: Path | None = None):
+    """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if folder:
+        return PeftModel.from_pretrained(model, folder, is_trainable=True).eval()
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules="all-linear",
+        exclude_modules=without_adapters(model) or None,
+        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
+    )
+    return get_peft_model(model, lora).eval()
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    need(
+        not limit or longest + config.max_new_tokens <= limit,
+        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
+        "together; try a lower --max_new_tokens or --max_prompt_tokens",
+    )

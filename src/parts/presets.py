@@ -1,0 +1,158 @@
+"""The algorithms by name: which choices each one makes, and which choices contradict each other."""
+
+import math
+
+from parts.messages import need, say
+from parts.settings import BaseConfig, check_numbers
+
+# What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
+# figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
+GROUP_DEFAULTS = {
+    "group_size": 8,
+    "advantage": "grpo",
+    "loss": "clip",
+    "aggregation": "token_mean",
+    "ppo_epochs": 1,
+    "minibatches": 1,
+    "kl_coef": 0.0,
+    "kl_in": "loss",
+    "kl_estimator": "k3",
+    "missing_eos_penalty": 0.0,
+    "overlong_share": 0.0,
+    "dynamic_sampling": False,
+    "clip_eps_low": 0.2,
+    "clip_eps_high": 0.2,
+    "dual_clip": 0.0,
+}
+REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
+PRESETS = {
+    "ppo": {
+        "group_size": 1,
+        "advantage": "gae",
+        "ppo_epochs": 2,
+        "kl_coef": 0.01,
+        **REWARD_KL,
+        "dual_clip": 3.0,
+    },
+    "grpo": {"aggregation": "seq_mean_token_mean", "kl_coef": 0.04},
+    "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
+    "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
+    "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
+    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
+    "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
+    "remax": {
+        "group_size": 1,
+        "advantage": "remax",
+        "aggregation": "seq_mean_token_sum",
+        "kl_coef": 0.01,
+        **REWARD_KL,
+    },
+    "opo": {"advantage": "opo"},
+    "gpg": {"advantage": "gpg", "loss": "reinforce"},
+    "maxrl": {"advantage": "maxrl"},
+    "gdpo": {"advantage": "gdpo"},
+    "gspo": {
+        "loss": "gspo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 3e-4,
+        "clip_eps_high": 4e-4,
+    },
+    "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
+    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
+    "gmpo": {
+        "loss": "gmpo",
+        "aggregation": "seq_mean_token_mean",
+        "minibatches": 4,
+        "clip_eps_low": 0.4,
+        "clip_eps_high": 0.4,
+    },
+    "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
+    "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
+    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
+    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
+}
+READ_BY = {  # settings that only some values of a choice read
+    **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
+    **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
+    **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
+    **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
+    "gamma": ("advantage", {"gae", "reinforce_pp"}),
+    **dict.fromkeys(
+        ("clip_eps_low", "clip_eps_high"),
+        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
+    ),
+    **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
+    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
+    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
+    "kl_cov_coef": ("loss", {"kl_cov"}),
+    "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
+    "norm_length": ("aggregation", {"fixed_length"}),
+    "max_refills": ("dynamic_sampling", {True}),
+}
+GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
+
+
+def check_algorithm(config: BaseConfig) -> None:
+    """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
+    c, grouped = config, config.advantage in GROUPED
+    need(
+        c.group_size > 1 or not grouped,
+        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
+        "mean is the baseline; try --group_size 8",
+    )
+    dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
+    need(grouped or not c.dynamic_sampling, dynamic)
+    need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
+    in_reward = c.kl_in == "reward"
+    need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
+    ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
+    need(not ratio_weighted, "got kl_estimator k3_ratio in the reward; expected --kl_in loss, or k1, exact there")
+    gdpo = c.advantage == "gdpo" and in_reward and c.kl_coef
+    need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
+    below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
+    need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
+    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
+    fixed = c.aggregation == "fixed_length"
+    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    usual = type(config)(algorithm=c.algorithm)
+    for name, (choice, values) in READ_BY.items():
+        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
+        readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
+        need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
+    if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
+        say("warning: k1 in the loss has no gradient in expectation; try --kl_estimator k3_ratio, or --kl_in reward")
+
+
+def check_config(config: BaseConfig, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    need(
+        config.top_p == 1.0 and config.top_k == 0,
+        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
+        "policy whose log-probs the ratio compares; try a lower --temperature",
+    )
+    check_numbers(config)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
+    check_algorithm(config)
+    part = math.lcm(config.minibatches * world, config.group_size)
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, group_size {config.group_size}, minibatches {config.minibatches}, "
+        f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
+        f"try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")

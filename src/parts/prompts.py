@@ -1,0 +1,72 @@
+"""Prompts as token ids, and the endless reshuffled stream that a step takes its batch from."""
+
+from pathlib import Path
+
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_EVAL
+from parts.chat import as_turns, check_template, template_settings
+from parts.messages import UserError, need, say
+from parts.rows import check_prompt, read_rows
+from parts.settings import BaseConfig
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
+    template = template_settings(config)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        try:
+            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    return kept
+
+
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
+    import numpy as np
+
+    picked = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
+def load_splits(config: BaseConfig, tokenizer) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts."""
+    rows = load_prompts(config, tokenizer, config.data)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return rows, load_prompts(config, tokenizer, held_out) if held_out else []

@@ -1,0 +1,119 @@
+"""The forms that a reward function may have, loading one, and its arguments."""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+from pathlib import Path
+
+from parts.messages import UserError, need, suggest
+from parts.texts import text_of_turns
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            what = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
+    members = vars(sys.modules[module_name])
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+            for row, text in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }

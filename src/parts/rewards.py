@@ -1,0 +1,98 @@
+"""The reward of a run: a weighted sum of functions, checked; the row at which one fails is named."""
+
+import inspect
+import sys
+
+from parts.messages import RewardError, need, say
+from parts.reward_calls import CallFailed, CallLimits, answers, is_passing, reward_calls, scored_batch
+from parts.reward_forms import PerSample, as_reward, load_rewards, reward_arguments
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = as_reward(function), weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = reward_arguments([row], [""], [[]])
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    "expected that column too; try --reward FILE.py:function with a function for this data",
+                )
+
+    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
+        """Raw results by function; async ones run together."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        results = self.run(rows, completions, completion_ids)
+        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
+        """Turn a function's result into floats and None, or raise RewardError."""
+        values = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(values, list | tuple) or len(values) != len(completions):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+            expected = f"expected a list of {len(completions)}, one per completion{one}"
+            raise RewardError(f"reward {name}: got {got}; {expected}")
+        checked = []
+        for i, value in enumerate(values):
+            value = value.item() if hasattr(value, "item") else value
+            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
+                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+            checked.append(None if value is None else float(value))
+        return checked
+
+    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
+        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
+        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
+        if isinstance(function, PerSample):
+            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
+        if is_passing(error):  # of the connection, not of a row
+            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
+        for row, text in enumerate(completions):
+            try:
+                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
+            except CallFailed as failed:
+                cause = failed.__cause__
+                where = f"reward {name}, row {row}, completion {text[:200]!r}"
+                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
+        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")

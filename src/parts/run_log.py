@@ -1,0 +1,118 @@
+"""metrics.jsonl, samples.jsonl, the trackers, the progress bar."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+from parts.curves import plot_curves
+from parts.messages import UserError
+from parts.processes import world
+from parts.settings import BaseConfig
+
+
+def reward_means(samples: list[dict]) -> dict[str, float]:
+    """Mean of each reward function over the samples to which it applies."""
+    means = {}
+    for name in samples[0]["rewards"]:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        means |= {name: sum(values) / len(values)} if values else {}
+    return means
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
+
+    def __init__(self, config: BaseConfig, start: int):
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl."""
+        if self.active:
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()

@@ -1,0 +1,110 @@
+"""Settings: a dataclass whose fields are flags and YAML keys, and the checks that all programs share."""
+
+import argparse
+import dataclasses
+import json
+import math
+from dataclasses import field
+from pathlib import Path
+
+from parts.messages import UserError, need, suggest
+
+
+class BaseConfig:
+    """What the BaseConfig of every program is; the parts name the fields that they read."""
+
+
+def setting(default, help, choices=None, positive=False, free=False):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
+    """
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=choices,
+            default=hidden,
+            metavar=None if choices else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    flags = vars(known)
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def free_on_resume(config) -> set[str]:
+    """Names of the settings that may change on --resume."""
+    return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}

@@ -1,0 +1,19 @@
+"""Texts that rewards see: of sampled ids, of chat turns."""
+
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)

@@ -1,0 +1,43 @@
+"""Tokenizers, loaded and saved as they were."""
+
+from pathlib import Path
+
+from parts.chat import give_template
+from parts.messages import UserError, need
+from parts.rows import is_hub_id
+from parts.settings import BaseConfig
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def remember_padding(tokenizer):
+    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
+    """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = remember_padding(AutoTokenizer.from_pretrained(config.model))
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer, folder: Path) -> None:
+    """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
+    backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
+    if backend:
+        backend.enable_padding(**padding) if padding else backend.no_padding()
+        backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# ///
+"""Write a complete reward for TRL (and trainers with its contract), for verl, or for both, with a self-test inside.
+
+    TRL    name(prompts, completions, **columns) -> [score or None, one a completion]
+    verl   compute_score(data_source, solution_str, ground_truth, extra_info=None) -> {"score": number, ...}
+
+A new reward has one core, `score(text, row)`, and a thin adapter for each contract, so both pay the same. In verl the
+column --gold_column is `ground_truth`, and the others are read from `extra_info`, as data_loader.py --for verl and
+verl_train.py write them. verl does not give rewards the prompt: it is read from extra_info's `prompt`, or `raw_prompt`,
+which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
+
+    math        the final answer equals the gold one: math_grader.py, copied beside the output
+    code        tests that the program passes: sandbox.py, copied beside the output
+    qa          the short answer is one of the gold ones, but for case, punctuation and articles
+    format      the tags stand once, in order, with content (--tags)
+    llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
+    custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
+                equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
+                json[:KEY,KEY]   (an argument that ends in *NUMBER needs a weight of its own)
+
+--from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
+async or a preset too, to verl's compute_score, and a compute_score to TRL. The port imports FILE.py by its path from
+the output, so keep both together. It sees one row at a time in verl, without `completion_ids` (verl_train.py's reward
+manager gives them); an exception there scores 0 and sets `raised`, as verl would go on without the row.
+
+Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
+
+    python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
+    python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
+    python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
+
+Exit codes: 0 written or printed, 2 bad input.
+"""
+
+ROOMS = (
+    "new_reward_texts",
+    "port_texts",
+    "recipes",
+    "texts",
+    "check_texts",
+    "rubric",
+    "new_reward",
+    "ports",
+    "command",
+)

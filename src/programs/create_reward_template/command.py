@@ -1,0 +1,187 @@
+"""The command line."""
+
+import argparse
+import json
+import keyword
+import math
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from parts.messages import UserError, need, say, suggest
+from programs.create_reward_template.new_reward import new_reward
+from programs.create_reward_template.ports import ported
+from programs.create_reward_template.recipes import DEFAULT_RULES, HELPERS, TASKS
+from programs.create_reward_template.rubric import check_column
+
+RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
+ONLY_FOR = {  # flag -> the tasks that it is for
+    "tags": ("format",),
+    "rule": ("custom",),
+    "combine": ("custom",),
+    **dict.fromkeys(("base_url", "judge_model", "rubric"), ("llm_judge",)),
+    "completions": ("--from",),
+    "data_source": ("--from",),
+    "gold_column": ("math", "code", "qa", "llm_judge", "--from"),
+}
+DEFAULTS = {
+    "tags": ["think", "answer"],
+    "rule": DEFAULT_RULES,
+    "combine": "gated",
+    "rubric": RUBRIC,
+    "base_url": "http://localhost:8000/v1",
+    "judge_model": "judge",
+    "completions": "messages",
+    "data_source": "data",
+}
+
+
+def template_parser() -> argparse.ArgumentParser:
+    """The command line; flags work with `_` and `-`."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+
+    def flag(name: str, help: str, **options) -> None:
+        default = DEFAULTS.get(name)
+        default = " ".join(default) if isinstance(default, list) else default
+        text = help + (f" (default: {default})".replace("%", "%%") if default else "")
+        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+
+    flag("task", "what to pay for", choices=[*TASKS])
+    flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
+    flag(
+        "for",
+        "trl, verl or both (default: both; with --from the other contract)",
+        dest="target",
+        choices=["trl", "verl", "both"],
+    )
+    flag("output", "file to write", metavar="FILE.py")
+    flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")
+    flag("force", "replace a file that is there", action="store_true")
+    flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
+    flag(
+        "gold_column", "column of the gold answer (default: answer; code: tests; --from: what it reads)", metavar="NAME"
+    )
+    flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
+    flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
+    flag("combine", "custom: gated pays 0 unless the first rule holds", choices=["gated", "mean"])
+    flag("base_url", "llm_judge: endpoint", metavar="URL")
+    flag("judge_model", "llm_judge: the model's name there", metavar="NAME")
+    flag("rubric", "llm_judge: what to grade by, from 0 to 10", metavar="TEXT")
+    flag("completions", "--from a TRL reward: what it is given", choices=["messages", "text"])
+    flag("data_source", "--from a compute_score: verl's data_source", metavar="NAME")
+    flag(
+        "example",
+        'row for the self-test, repeatable: \'{"completion": "…", "answer": "…", "score": 1}\'',
+        action="append",
+        metavar="JSON",
+    )
+    return parser
+
+
+def read_example(text: str) -> dict:
+    """The row of an --example."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"got --example {text!r}: {error}; expected a JSON object") from None
+    fine = isinstance(row, dict) and isinstance(row.get("completion"), str)
+    need(fine, f"got --example {text!r}; expected a JSON object with completion, columns, and score if it is known")
+    number = row.get("score") is None or (isinstance(row["score"], int | float) and math.isfinite(row["score"]))
+    need(number, f"got --example with the score {row.get('score')!r}; expected a number or null")
+    return row
+
+
+def check_flags(args) -> None:
+    """Raise UserError for what cannot work together; fill in the defaults."""
+    need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; expected one of them")
+    need(args.output or args.to_stdout, "got no --output; expected --output FILE.py or --print")
+    need(not (args.output and args.to_stdout), "got --output and --print; expected one of them")
+    need(not (args.force and args.to_stdout), "got --force and --print; expected --force with --output")
+    kind = args.task or "--from"
+    for name, kinds in ONLY_FOR.items():
+        fits = kind in kinds or getattr(args, name) is None
+        need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
+        if getattr(args, name) is None:
+            setattr(args, name, DEFAULTS.get(name))
+    args.example = [read_example(text) for text in args.example or []]
+    if args.task:
+        args.target = args.target or "both"
+    named = args.name or (f"{args.task}_reward".replace("llm_", "") if args.task else "")
+    if args.source and not args.name:
+        named = args.source.partition("*")[0].rpartition(":")[2]
+        named = "verl_reward" if named == "compute_score" else named
+    fine = named.isidentifier() and not keyword.iskeyword(named)
+    need(fine and named not in ("score", "compute_score"), f"got --name {named!r}; expected another Python name")
+    args.name = named
+    if args.gold_column:
+        check_column(args.gold_column, "--gold_column")
+    for tag in args.tags if args.task == "format" else []:
+        need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
+    need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
+    need(args.base_url.startswith(("http://", "https://")), f"got --base_url {args.base_url!r}; expected http://…/v1")
+
+
+def copy_helper(name: str, folder: Path) -> dict:
+    """Put NAME.py of the bundle beside the output, unless the file is found from there; say what was done."""
+    target, original = folder / f"{name}.py", HELPERS / f"{name}.py"
+    places = (target, folder / "scripts" / target.name, folder.parent / "scripts" / target.name)
+    found = next((place for place in places if place.is_file()), None)
+    if found:
+        differs = original.is_file() and found.read_bytes() != original.read_bytes()
+        if differs:
+            say(f"note: {found} is kept; it differs from {original}")
+        return {"helper": str(found), "copied": False}
+    need(original.is_file(), f"got no {original}; expected it beside this script; try copying it to {folder}")
+    shutil.copyfile(original, target)
+    return {"helper": str(target), "copied": True}
+
+
+def write_reward(args, text: str) -> dict:
+    """Write the file and the helper that it needs; return what to say of it."""
+    path = Path(args.output)
+    report = {"wrote": str(path), "for": args.target, "test": f"{Path(sys.executable).name} {path} --test"}
+    if args.target != "verl":
+        report["trl"] = f"{path}:{args.name}"
+    if args.target != "trl":
+        keys = "reward.custom_reward_function"
+        report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
+    helper = TASKS[args.task].helper if args.task else ""
+    if helper:
+        report |= copy_helper(helper, path.resolve().parent)
+    path.write_text(text, encoding="utf-8")
+    return report
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    parser = template_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    try:
+        check_flags(args)
+        if args.output:
+            path = Path(args.output)
+            need(path.suffix == ".py", f"got --output {path}; expected a name in .py")
+            got, folder = f"got --output {path}", path.parent
+            need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
+            need(not path.is_dir(), f"{got}, a folder; expected the name of a file")
+            need(args.force or not path.exists(), f"{got}, which exists; expected a new name; try --force")
+        text = new_reward(args) if args.task else ported(args)
+        if args.to_stdout:
+            sys.stdout.write(text)
+            if args.task and TASKS[args.task].helper:
+                say(f"note: it needs {HELPERS / TASKS[args.task].helper}.py beside it")
+        else:
+            print(json.dumps(write_reward(args, text), indent=2))
+    except UserError as error:
+        say(f"error: {error}")
+        return error.code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

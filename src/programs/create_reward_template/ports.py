@@ -1,0 +1,125 @@
+"""Ports between TRL and verl."""
+
+import inspect
+import json
+import os
+from pathlib import Path
+
+from parts.messages import need, say
+from parts.reward_forms import is_per_sample, load_rewards
+from programs.create_reward_template.check_texts import COMPLETION_TEXT, SELF_TEST, TRL_ROWS, VERL_ROW
+from programs.create_reward_template.new_reward import example_columns
+from programs.create_reward_template.new_reward_texts import DOUBLE, TESTS
+from programs.create_reward_template.port_texts import (
+    CALL_ASYNC,
+    CALL_SYNC,
+    LOAD_SOURCE,
+    LOOP,
+    ORIGINAL_ASYNC,
+    ORIGINAL_SCORE,
+    ORIGINAL_SYNC,
+    SPREAD,
+    TEST_TO_TRL,
+    TEST_TO_VERL,
+    TO_TRL,
+    TO_VERL,
+    WAITED,
+)
+from programs.create_reward_template.texts import head_of, listing, put_in, usage_notes, with_imports
+
+
+def is_async_callable(function) -> bool:
+    """Whether calling a function, an instance of a class too, gives something to await."""
+    return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
+
+
+def ported(args) -> str:
+    """The text of a port of --from, which fixes args.target and args.name."""
+    spec = args.source
+    pairs = load_rewards(spec)
+    file, _, name = spec.partition("*")[0].rpartition(":")
+    signatures = [inspect.signature(function).parameters for function, _ in pairs]
+    is_verl = len(pairs) == 1 and {"solution_str", "ground_truth"} <= {*signatures[0]}
+    is_trl = not is_verl and all(is_per_sample(f) or "completions" in inspect.signature(f).parameters for f, _ in pairs)
+    expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
+    expected += "or (prompt, completion, **columns) for one sample"
+    need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
+    target = "trl" if is_verl else "verl"
+    lacking = f"expected --for {target}, the contract that it does not have"
+    need(args.target in (None, target), f"got --for {args.target} with --from {spec!r}; {lacking}")
+    args.target = target
+    path = os.path.relpath(Path(file).resolve(), Path(args.output or "reward.py").resolve().parent)
+    need(path != Path(args.output or "").name, f"got --output {args.output}, the file of --from; expected another")
+    make = port_to_trl if is_verl else port_to_verl
+    return make(args, pairs, signatures, {"function": name, "source": json.dumps(path)})
+
+
+def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
+    """Completions and rows for the self-test of a port: those of --example, or made up from the gold column."""
+    original = "the original's"
+    if args.example:
+        return [(e["completion"], example_columns(e), e.get("score", original)) for e in args.example]
+    others = [name for name in required if name != gold]
+    row = '{"completion": "…", ' + ", ".join(f'"{name}": …' for name in [gold, *others]) + "}"
+    got = f"got --from {args.source!r}, which needs {', '.join(others)}"
+    need(not others, f"{got}; expected a row for the self-test; try --example '{row}'")
+    if gold in ("tests", "test_cases", "test", "test_list"):
+        texts = (DOUBLE, DOUBLE.replace("2 * x", "x + 4"), "")
+        return [(text, {gold: TESTS}, original) for text in texts]
+    texts = ["42", "<answer>42</answer>", r"so it is \boxed{42}", "#### 42", "41", ""]
+    return [(text, {gold: "42"}, original) for text in texts]
+
+
+def port_to_verl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
+    """A compute_score for rewards of TRL's contract."""
+    named = [p for s in signatures for p in s.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    own = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+    own |= {"prompt", "completion"}
+    required = list(dict.fromkeys(p.name for p in named if p.default is p.empty and p.name not in own))
+    taken = {p.name for p in named}
+    for name in ("completion_ids", "environments"):
+        demanded = any(p.name == name and p.default is p.empty for p in named)
+        need(not demanded, f"got --from {args.source!r}, which requires {name}; verl gives none; try a length in words")
+        if name in taken:
+            say(f"note: {name} is not given in verl: {words['function']} goes by what it does without")
+    usual = [n for n in ("answer", "tests", "test_cases", "solution", "ground_truth", "label") if n in taken]
+    gold = args.gold_column or next(iter([*(n for n in usual if n in required), *required, *usual]), "answer")
+    is_async = any(is_async_callable(function) for function, _ in pairs)
+    marks = {"async": "async " * is_async, "call": CALL_ASYNC if is_async else CALL_SYNC}
+    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async}
+    marks["original"] = ORIGINAL_ASYNC if is_async else ORIGINAL_SYNC
+    weight = float(args.source.partition("*")[2] or 1)
+    settings = f'\nGOLD = "{gold}"  # the column that verl calls ground_truth; the others are read from extra_info\n'
+    settings += f"WEIGHT = {weight}\nCHAT = {args.completions == 'messages'}  # completions as chat messages, or text"
+    cases = listing("CASES", "(completion, columns of the row, score)", port_cases(args, gold, required))
+    body = settings + put_in(LOAD_SOURCE + VERL_ROW + TO_VERL, **marks, **words) + cases
+    body += (LOOP + WAITED) * is_async + put_in(ORIGINAL_SCORE, **marks)
+    body += put_in(SELF_TEST, setup="", body=put_in(TEST_TO_VERL, **marks) + SPREAD)
+    about = f"{words['function']} of {Path(args.source.rpartition(':')[0]).name}, a reward of TRL's contract, for verl."
+    columns = ", ".join(n for n in [*required, "prompt"] if n != gold)
+    return with_imports(head_of(about, usage_notes(args, "", gold, columns)), body)
+
+
+def port_to_trl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
+    """A reward of TRL's contract for a compute_score."""
+    verl_gives = ("data_source", "solution_str", "ground_truth", "extra_info")
+    fixed = [p for p in signatures[0].values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    unknown = [p.name for p in fixed if p.default is p.empty and p.name not in verl_gives]
+    got = f"got --from {args.source!r}, which requires {', '.join(unknown)}"
+    need(not unknown, f"{got}; expected only what verl gives without reward_kwargs; try a default")
+    gold, is_async = args.gold_column or "answer", is_async_callable(pairs[0][0])
+    gather = "await asyncio.gather(*calls)" if is_async else "calls"
+    marks = {"async": "async " * is_async, "gather": gather, "given": f"{gold}, ", "passed": f'"{gold}": {gold}, '}
+    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "name": args.name}
+    settings = f'\nGOLD = "{gold}"  # the column that becomes ground_truth; the others become extra_info\n'
+    settings += f"DATA_SOURCE = {args.data_source!r}  # for rows without a column data_source or source"
+    cases = listing("CASES", "(completion, columns of the row, score)", port_cases(args, gold, []))
+    parts = LOAD_SOURCE + COMPLETION_TEXT + TRL_ROWS + TO_TRL
+    test = TEST_TO_TRL
+    if is_async:
+        parts += LOOP + WAITED
+        test = test.replace("@RUN@source()(", "@RUN@waited(source()(").replace("))@", ")))@")
+    body = settings + put_in(parts, **marks, **words) + cases
+    body += put_in(SELF_TEST, setup="", body=put_in(test, **marks) + SPREAD)
+    about = f"{words['function']} of {Path(args.source.rpartition(':')[0]).name}, a reward of verl's contract, for TRL."
+    return with_imports(head_of(about, usage_notes(args, args.name, gold, "")), body)

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "matplotlib"]
+# ///
+"""Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
+
+Prompts, conversations, prompt + response, preferences, math and code tasks, from JSONL, JSON, TXT, CSV, TSV, parquet
+(.gz and .zst too), folders, globs, stdin, the hub and reasoning-gym, become one schema: `prompt` (chat messages),
+`answer`, `tests`, `completion`, `chosen`, `rejected`, `source`, `id`, and every other column as it was. A row that
+does not fit is named by file, line and field. references/data_formats.md describes schema, formats and targets.
+
+As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`, `register_format`.
+
+Deliberately left out: images and audio, tokenised data sets, packing, and any cleaning of texts. Code in the data is
+parsed, never run; paths and URLs in the data are never opened; nothing is unpickled.
+
+    python scripts/data_loader.py train.jsonl --out clean.jsonl                       # any known form, detected
+    python scripts/data_loader.py train.jsonl test.csv --inspect --tokenizer MODEL    # lengths, duplicates, overlap
+    python scripts/data_loader.py "data/*.jsonl.gz" --for verl --shuffle 0 --split eval=200 --out train.parquet
+
+Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothing is written).
+"""
+
+ROOMS = (
+    "bad_rows",
+    "bytes",
+    "messages",
+    "json_values",
+    "test_checks",
+    "answers_and_tests",
+    "forms",
+    "form_names",
+    "records",
+    "reading",
+    "writing",
+    "row_reader",
+    "batches",
+    "inspection",
+    "command",
+    "loader",
+)

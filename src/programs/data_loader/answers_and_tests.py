@@ -1,0 +1,108 @@
+"""Reference answers and tests."""
+
+import json
+import re
+
+from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.json_values import JsonDecoder, as_plain
+from programs.data_loader.test_checks import check_python, check_test
+
+BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
+BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
+MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    found = list(BOXED.finditer(text))
+    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
+    if match is None or not match[1]:
+        return text[match.end()] if match else None  # \boxed 5
+    depth, escaped = 1, False
+    for at in range(match.end(), len(text)):
+        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
+        escaped = text[at] == "\\" and not escaped
+        if depth == 0:
+            return text[match.end() : at].strip()
+    return None
+
+
+def gold_of(text: str) -> str | None:
+    r"""The final answer in a worked solution: after the last `####`, else in the last \boxed{…}; None without either.
+
+    >>> gold_of("It is 1000 + 3.\n#### 1,003")
+    '1003'
+    """
+    found = None
+    while True:
+        if "####" in text:
+            text = text.rpartition("####")[2].strip()
+            if MONEY.fullmatch(text):
+                text = text.replace(",", "").replace("$", "")
+        else:
+            inner = last_boxed(text) if "boxed" in text else None
+            if inner is None:
+                return found
+            text = inner
+        found = text
+
+
+def as_answer(value, name: str) -> str:
+    """An answer as text; a number or truth value is written as JSON writes it."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a number")
+    if not value.strip():
+        raise BadRow(name, "an empty answer", "text or a number")
+    return value
+
+
+def as_tests(value, name: str):
+    """Tests in a form that scripts/sandbox.py takes; JSON text is decoded. An empty set would pass any program."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        value = tests_from_json(value, name)
+    if isinstance(value, dict) and {"input", "output"} <= set(value):
+        single = not isinstance(value["input"], list)
+        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
+        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
+    if isinstance(value, dict):
+        inputs, outputs = value.get("inputs"), value.get("outputs")
+        if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+            got = f"the keys {', '.join(value) or 'none'}"
+            if isinstance(inputs, list) and isinstance(outputs, list):
+                got = f"{len(inputs)} inputs and {len(outputs)} outputs"
+            raise BadRow(name, got, "inputs and outputs, lists of one length")
+        count = len(inputs)
+    elif isinstance(value, str):
+        check_python(value, name)
+        count = len(value.strip())
+    elif isinstance(value, list):
+        count = len(value)
+        for number, test in enumerate(value):
+            check_test(test, f"{name}[{number}]")
+        if len({isinstance(test, str) for test in value}) > 1:
+            raise BadRow(name, "Python source and cases in one list", "tests of one form")
+    else:
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
+    if not count:
+        raise BadRow(name, "no tests", "at least one, as none at all pass every program")
+    return value
+
+
+def tests_from_json(text: str, name: str):
+    """Decode tests given as JSON text; JSON that is cut off must not pass for Python source."""
+    decoder, text = JsonDecoder(), text.strip()
+    try:
+        value, end = decoder.decode(text)
+        if decoder.flaws or end != len(text):
+            raise decoder.flaws[0] if decoder.flaws else BadRow(name, f"{shown(text[end:])} after JSON", "JSON")
+    except BadRow as error:
+        raise BadRow(name, error.parts["got"], "tests as JSON text, or Python source") from None
+    return as_plain(value, name, any_size=True)

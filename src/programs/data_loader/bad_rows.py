@@ -1,0 +1,61 @@
+"""Errors of rows, and limits."""
+
+from parts.messages import UserError
+
+KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "code")
+TARGETS = ("ours", "trl", "verl")
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".txt": "txt",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+PACKED = (".gz", ".zst")
+DEFAULT_MAX_BYTES = 8 * 2**30  # what one compressed file may unpack to
+MAX_LINE = 256 * 2**20  # a longer line is a bad row: a whole file without line ends must not fill the memory
+MAX_DEPTH = 100  # deeper JSON breaks readers further on, Python's own encoder among them
+HEAD = 100  # rows that decide what a file is taken for
+CHUNK = 10_000  # rows held at once while a parquet file is written
+
+
+class BadRow(UserError):
+    """A row that does not fit; says which field, what it held, what was expected, and how to mend it."""
+
+    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
+        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
+        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+
+
+class BadRows(UserError):
+    """The rows that do not fit, the first 20 in the message; `rejected` holds those that were kept."""
+
+    def __init__(self, rejected: list[dict], count: int):
+        self.rejected, self.count = rejected, count
+        lines = [line_of(item) for item in rejected[:20]]
+        more = [f"… and {count - len(lines)} more"] if count > len(lines) else []
+        head = f"got {count} bad rows; expected none; try mending them, or on_bad skip to leave them out"
+        super().__init__("\n".join([head, *lines, *more]))
+
+
+def line_of(item: dict) -> str:
+    """One line about a rejected row."""
+    what = f"got {item['got']}; expected {item['expected']}; try {item['try']}"
+    return f"{item['file']}:{item['line']}: {item['field']}: {what}"
+
+
+def shown(value) -> str:
+    """A value as a message shows it: short, and printable whatever it holds."""
+    text = repr(value)[:1000]
+    return (text if len(text) <= 80 else text[:79] + "…").encode("utf-8", "backslashreplace").decode()
+
+
+def plain_text(text: str) -> bool:
+    """Whether UTF-8 can hold the text, which half a surrogate pair it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

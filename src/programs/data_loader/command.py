@@ -1,0 +1,312 @@
+"""The command line."""
+
+import argparse
+import array
+import contextlib
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from parts.messages import UserError, need, say, suggest
+from parts.rows import is_hub_id
+from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
+from programs.data_loader.inspection import Stats, plot_lengths
+from programs.data_loader.reading import Settings
+from programs.data_loader.row_reader import RowReader, digest
+from programs.data_loader.writing import check_out, fill_file, json_line, new_file
+
+
+def make_command() -> argparse.ArgumentParser:
+    """The command line; flags work with `_` and `-`."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    inputs = "files, folders, globs, `-`, hub id[:config][@split], reasoning_gym:NAME?size=100&seed=0"
+    parser.add_argument("inputs", nargs="+", metavar="IN", help=inputs)
+
+    def flag(name: str, help: str, **options) -> None:
+        default = options.get("default")
+        text = help + (f" (default: {default})" if default not in (None, "", []) else "")
+        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+
+    flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
+    flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
+    flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
+    flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
+    flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
+    flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
+    flag("validate", "only report bad rows; exit 1 if there are any", action="store_true")
+    flag("limit", "stop after N good rows", type=int, metavar="N")
+    flag("split", "NAME=N or NAME=SHARE: so many rows go to OUT.NAME.jsonl", metavar="NAME=N")
+    flag("dedup", "leave out rows whose prompt, answer, tests and completions came before", action="store_true")
+    flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
+    flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
+    flag("map", "field=column, the column perhaps a dotted path", action="extend", nargs="+", metavar="F=C", default=[])
+    flag("drop", "columns to leave out", action="extend", nargs="+", metavar="COLUMN", default=[])
+    flag(
+        "on_bad",
+        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
+        choices=("fail", "skip"),
+        default="fail",
+    )
+    flag("txt_sep", r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)", metavar="TEXT")
+    flag("input_format", "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", metavar="NAME")
+    flag("max_bytes", "what one packed file may unpack to", type=int, default=DEFAULT_MAX_BYTES, metavar="N")
+    flag("json", "print one JSON object on stdout", action="store_true")
+    return parser
+
+
+def settings_of(args) -> Settings:
+    """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
+    modes = args.out or args.inspect or args.validate or args.plot
+    need(modes, "got nothing to do; expected --out FILE, --inspect or --validate")
+    need(
+        not (args.validate and args.out),
+        "got --validate with --out; expected one of them, as --validate writes nothing",
+    )
+    need(
+        args.out or not (args.split or args.shuffle is not None),
+        "got --split or --shuffle without --out; expected --out",
+    )
+    need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
+    wrong = [item for item in args.map if "=" not in item]
+    need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
+    if args.out:
+        check_out(args.out, args.target)
+    system = None
+    if args.system_prompt:
+        try:
+            system = args.system_prompt.read_text(encoding="utf-8-sig").strip()
+        except (OSError, ValueError) as error:
+            raise UserError(f"got --system_prompt {args.system_prompt}: {error}; expected a text file") from None
+        need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
+    separator = args.txt_sep
+    if separator is not None:
+        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t", "\\": "\\"}[match[1]], separator)
+    return Settings(
+        kind=args.kind,
+        mapping=dict(item.split("=", 1) for item in args.map),
+        drop=tuple(args.drop),
+        system_prompt=system,
+        on_bad=args.on_bad,
+        limit=args.limit,
+        max_bytes=args.max_bytes,
+        text_separator=separator,
+        input_format=args.input_format,
+        dedup=args.dedup,
+    )
+
+
+def open_tokenizer(name: str):
+    """A tokenizer from a folder or the hub."""
+    need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
+
+
+class Spool:
+    """Rows on disk, in an unnamed file, with their offsets: what is written later takes no memory now."""
+
+    def __init__(self, folder: Path | None):
+        self.file, self.offsets = tempfile.TemporaryFile(dir=folder), array.array("q", [0])
+
+    def add(self, line: str) -> None:
+        """Append a line."""
+        self.offsets.append(self.offsets[-1] + self.file.write(line.encode()))
+
+    def lines(self, order: Iterable[int] | None = None) -> Iterator[bytes]:
+        """The lines, all or in this order."""
+        self.file.seek(0)
+        if order is None:
+            yield from self.file
+            return
+        at = 0
+        for index in order:
+            start, end = self.offsets[index], self.offsets[index + 1]
+            if at != start:
+                self.file.seek(start)
+            at = end
+            yield self.file.read(end - start)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+class Run:
+    """One call of the command: reads once into spools, then writes all outputs or none."""
+
+    def __init__(self, args, settings: Settings):
+        self.args, self.first_rejected = args, []
+        folder = args.out.parent if args.out else None
+        self.good, self.bad = Spool(folder), Spool(folder)
+        self.stats = Stats(open_tokenizer(args.tokenizer) if args.tokenizer else None)
+        self.reader = RowReader(args.inputs, settings, self.reject)
+        self.prompts: list[bytes] = []  # digests, for the overlap of a split
+        self.outputs: list[dict] = []
+
+    def reject(self, item: dict) -> None:
+        """Keep a bad row for the report and the .rejected.jsonl."""
+        if len(self.first_rejected) < 20:
+            self.first_rejected.append(item)
+        if self.args.on_bad == "skip" and self.args.out:
+            self.bad.add(json.dumps(item) + "\n")
+
+    def read(self) -> None:
+        """Go through all rows once."""
+        from tqdm import tqdm
+
+        args, looks = self.args, self.args.inspect or self.args.plot
+        for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
+            if looks:
+                self.stats.add(row, self.reader.current)
+            if args.out:
+                self.good.add(json_line(row))
+            if args.split:
+                self.prompts.append(digest(row["prompt"]))
+
+    def parts(self) -> list[tuple[Path, str, list[int] | None]]:
+        """(path, split name, order of rows) of each output."""
+        args, count = self.args, len(self.good)
+        order = list(range(count)) if args.split or args.shuffle is not None else None
+        if args.shuffle is not None:
+            random.Random(args.shuffle).shuffle(order)
+        if not args.split:
+            return [(args.out, "train", order)]
+        name, _, size = args.split.partition("=")
+        try:
+            size = int(size) if size.isdigit() else round(float(size) * count)
+        except (ValueError, OverflowError):
+            size = 0
+        good = re.fullmatch(r"\w+", name) and name != "rejected" and 0 < size < count
+        need(
+            good, f"got --split {args.split} of {count} rows; expected NAME=N with N from 1 to {count - 1}, or a share"
+        )
+        chosen = set(random.Random(args.shuffle or 0).sample(range(count), size))
+        held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
+        shared = len({self.prompts[i] for i in held} & {self.prompts[i] for i in rest})
+        if shared:
+            say(f"warning: {shared} prompts stand in both {args.out} and its {name} part; try --dedup")
+        self.shared = shared
+        return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
+
+    def write(self) -> None:
+        """Write every output beside its place, then put all in place."""
+        args = self.args
+        with contextlib.ExitStack() as stack:
+            for path, split, order in self.parts():
+                temporary = stack.enter_context(new_file(path))
+                count = self.write_part(temporary, path, split, order)
+                self.outputs.append({"path": str(path), "rows": count, "split": split, "for": args.target})
+            if args.on_bad == "skip":
+                path = args.out.with_suffix(".rejected.jsonl")
+                with open(stack.enter_context(new_file(path)), "wb") as f:
+                    f.writelines(self.bad.lines())
+                self.outputs.append({"path": str(path), "rows": len(self.bad), "split": "rejected"})
+
+    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> int:
+        """Write one output; lines of our own schema are copied as they are."""
+        if self.args.target == "ours" and path.suffix == ".jsonl":
+            with open(temporary, "wb") as f:
+                f.writelines(self.good.lines(order))
+            return len(self.good) if order is None else len(order)
+        return fill_file(
+            lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, self.args.target, split
+        )
+
+    def report(self) -> dict:
+        """The report that --json prints."""
+        looks = self.args.inspect or self.args.plot
+        return {
+            "kind": self.reader.kind,
+            "why": self.reader.why,
+            "counts": self.reader.counts,
+            "outputs": self.outputs,
+            "errors": self.first_rejected,
+            "stats": self.stats.report() if looks else {},
+        }
+
+
+def run_command(args) -> int:
+    """Do what the arguments ask for; returns the exit code."""
+    run = Run(args, settings_of(args))
+    run.read()
+    counts, rejected = run.reader.counts, run.reader.counts["rejected"]
+    only_look = not args.out
+    failed = bool(rejected) and args.on_bad == "fail"
+    error = BadRows(run.first_rejected, rejected) if failed else None
+    if not failed and not (only_look and counts["read"]):
+        try:
+            run.reader.need_rows()
+        except UserError as nothing:
+            error = nothing
+    if args.out and not error:
+        run.write()
+    if args.plot and counts["kept"]:
+        plot_lengths(run.stats, args.plot)
+    for text, count in run.reader.notes.items():
+        if count:
+            say(f"note: {count} {text}")
+    if args.json:
+        report = run.report()
+        report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
+        print(json.dumps(report), flush=True)
+    else:
+        print_summary(run)
+    if error:
+        say(f"error: {error}")
+        return 1 if only_look and failed else error.code
+    return int(bool(rejected) and only_look)
+
+
+def print_summary(run: Run) -> None:
+    """The report for people."""
+    report = run.report()
+    print(f"{report['kind']}: {report['why']}")
+    print(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
+    for output in report["outputs"]:
+        print(f"wrote {output['path']}: {output['rows']} rows")
+    stats = report["stats"]
+    for name, item in stats.get("fields", {}).items():
+        print(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")
+    for name, lengths in stats.get("lengths", {}).items():
+        print(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
+    if stats:
+        print(f"  duplicates: {stats['duplicates']}; prompts with other answers: {stats['prompts_with_other_answers']}")
+        print(f"  overlap: {', '.join(f'{pair}: {count}' for pair, count in stats['overlap'].items()) or 'none'}")
+        for number, example in enumerate(stats["examples"], start=1):
+            print(f"  example {number}: " + "; ".join(f"{name}={value}" for name, value in example.items()))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    parser = make_command()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    try:
+        return run_command(args)
+    except UserError as error:
+        message, code = str(error), error.code
+    except BrokenPipeError:  # the reader of stdout has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # a full disk, a file that vanished
+        message, code = f"got {error}; expected files that can be read and written", 2
+    if args.json:
+        none = {"kind": None, "why": "", "counts": {}, "outputs": [], "stats": {}}
+        print(json.dumps({**none, "errors": [{"message": message}]}))
+    say(f"error: {message}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

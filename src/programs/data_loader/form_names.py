@@ -1,0 +1,140 @@
+"""Forms by name, and which one a row has."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+
+from parts.messages import need, suggest
+from programs.data_loader.bad_rows import KINDS, BadRow, shown
+from programs.data_loader.forms import (
+    TEST_SOURCE,
+    Shape,
+    as_code,
+    as_conversation,
+    as_math,
+    as_ours,
+    as_preferences,
+    as_prompts,
+    as_response,
+    as_verl,
+    as_worked,
+    marks_answer,
+)
+from programs.data_loader.json_values import as_plain
+from programs.data_loader.messages import ANSWER_KEYS, CHAT_KEYS, PROMPT_KEYS, TEST_KEYS
+
+FORMS: dict[str, Callable[[Shape], None]] = {
+    "prompts": as_prompts,
+    "conversations": as_conversation,
+    "prompt_response": as_response,
+    "preferences": as_preferences,
+    "math": as_math,
+    "worked": as_worked,
+    "code": as_code,
+    "ours": as_ours,
+    "verl": as_verl,
+}
+CUSTOM: dict[str, tuple[Callable, str]] = {}
+
+
+def register_format(name: str, function: Callable | None = None, *, kind: str = "prompts"):
+    """Teach load_rows a format: a function that turns a raw row into fields of the schema, or None if it is not its.
+
+    The result passes the checks of `kind`; `prompt` may be text. Columns that the function leaves out are dropped, so
+    return `{**row, "prompt": …}` to keep them. With kind "auto" registered formats are asked first, by their name only
+    they are used alone. Without `function` this is a decorator.
+
+    Raises:
+        UserError: the name or the kind cannot be used.
+    """
+    need(name not in FORMS and name not in ("auto", "mixed"), f"got the format name {name!r}, which is built in")
+    need(kind in KINDS, f"got kind {kind!r}; expected one of {', '.join(KINDS)}{suggest(str(kind), list(KINDS))}")
+    if function is None:
+        return lambda function: register_format(name, function, kind=kind)
+    CUSTOM[name] = (function, kind)
+    return function
+
+
+def form_of(row: dict) -> str | None:
+    """What a row is by the names of its fields: a kind, `ours`, `verl`, a registered name, or None."""
+    for name, (function, _) in CUSTOM.items():
+        with contextlib.suppress(Exception):  # such as KeyError: a row of another format
+            if function(dict(row)) is not None:
+                return name
+    names = tuple(name for name, value in row.items() if value is not None)
+    form = form_of_fields(names, isinstance(row.get("prompt"), list))
+    if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
+        return "math"
+    if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
+        return "code"  # HumanEval's without entry_point
+    return form
+
+
+@functools.lru_cache(4096)
+def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
+    """The form that goes with these names; the most special one first."""
+    has = set(names)
+    if prompt_is_chat and {"prompt", "source", "id"} <= has:
+        return "ours"
+    if {"prompt", "data_source", "reward_model"} <= has:
+        return "verl"
+    if has & {"chosen"} and has & {"rejected"}:
+        return "preferences"
+    asks = has & set(PROMPT_KEYS)
+    if asks and (has & set(TEST_KEYS[:-1]) or {"test", "entry_point"} <= has):
+        return "code"
+    if has & set(CHAT_KEYS) and "prompt" not in has:
+        return "conversations"
+    if asks and ({"completion"} <= has or {"response"} <= has or {"output"} <= has):
+        return "prompt_response"
+    if has & {"question", "problem"} and has & set(ANSWER_KEYS[:-1]):  # a solution alone may be a program
+        return "math"
+    return "prompts" if asks else None
+
+
+def kind_of(row: dict) -> str:
+    """The kind of a normalised row, by its fields."""
+    marks = (("tests", "code"), ("chosen", "preferences"), ("completion", "prompt_response"), ("answer", "math"))
+    return next((kind for name, kind in marks if name in row), "prompts")
+
+
+def normalise(row: dict, kind: str = "auto") -> dict:
+    """Return a raw row in the schema; the row itself is not changed.
+
+    Raises:
+        BadRow: a field is missing, or holds what it cannot.
+        UserError: no such kind.
+    """
+    check_kind(kind)
+    row = as_plain(row)
+    if not isinstance(row, dict):
+        raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
+    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind)
+
+
+def convert(row: dict, form: str) -> dict:
+    """A plain row of a known form in the schema."""
+    if form in CUSTOM:
+        function, form = CUSTOM[form]
+        name = getattr(function, "__name__", "the function")
+        try:
+            made = function(dict(row))
+        except Exception as error:
+            got = f"{type(error).__name__}: {error} from {name}"
+            raise BadRow("row", got, "a row of the registered format") from None
+        if not isinstance(made, dict):
+            raise BadRow("row", f"{shown(made)} from {name}", "a row of the registered format")
+        row = as_plain(made)
+    elif form in KINDS:  # files of this script and of verl may be given with any kind
+        named = form_of_fields(tuple(name for name, item in row.items() if item is not None), True)
+        form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
+    shape = Shape(dict(row))
+    FORMS[form](shape)
+    out = shape.finish()
+    return out
+
+
+def check_kind(kind: str) -> None:
+    """Raise UserError for a kind that does not exist."""
+    known = ["auto", *KINDS, *CUSTOM]
+    need(kind in known, f"got kind {kind!r}; expected one of {', '.join(known)}{suggest(str(kind), known)}")

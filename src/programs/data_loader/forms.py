@@ -1,0 +1,315 @@
+"""The forms that rows come in."""
+
+import contextlib
+import itertools
+import json
+import re
+from collections.abc import Iterable
+
+from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, as_tests, gold_of, tests_from_json
+from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.json_values import JsonDecoder, as_plain
+from programs.data_loader.messages import (
+    ANSWER_KEYS,
+    CHAT_KEYS,
+    PROMPT_KEYS,
+    RESPONSE_KEYS,
+    TEST_KEYS,
+    as_prompt,
+    as_reply,
+    check_order,
+    read_messages,
+)
+from programs.data_loader.test_checks import check_runnable
+
+METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
+READERS = {
+    "answer": lambda value, name, prompt: as_answer(value, name),
+    "tests": lambda value, name, prompt: as_tests(value, name),
+    **dict.fromkeys(("completion", "chosen", "rejected"), as_reply),
+}
+
+
+class Shape:
+    """One row on its way to the schema: `take` fetches a field and marks it as used; what is not used stays."""
+
+    def __init__(self, row: dict):
+        self.row, self.used, self.out = row, set(), {}
+        self.tests_name = "tests"  # the column they came from
+
+    def name(self, names: Iterable[str]) -> str | None:
+        """The first of these fields that the row has and that is not used yet."""
+        return next((name for name in names if self.row.get(name) is not None and name not in self.used), None)
+
+    def take(self, names: Iterable[str], what: str):
+        """(name, value) of the first of these fields; BadRow where there is none."""
+        names = tuple(names)
+        name = self.name(names)
+        if name is None:
+            if empty := [name for name in names if name in self.row and name not in self.used]:
+                raise BadRow(empty[0], "null, or an empty cell", what)
+            has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
+            advice = f"--map {names[0]}=COLUMN"
+            raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
+        self.used.add(name)
+        return name, self.row[name]
+
+    def prompt(self) -> None:
+        """Fill in the prompt; Alpaca's input follows its instruction, LLaMA-Factory's history goes before it."""
+        name, value = self.take(PROMPT_KEYS, "a prompt")
+        if name == "instruction" and (more := self.name(["input"])):
+            extra = self.take([more], "")[1]
+            if not isinstance(value, str) or not isinstance(extra, str):
+                raise BadRow(more, shown(extra), "text that goes with the instruction")
+            value = f"{value}\n\n{extra}" if extra.strip() else value
+        elif name == "instruction":
+            self.used.add("input")
+        if name != "prompt" and isinstance(self.row.get("history"), list):
+            value = [*self.turns(), {"role": "user", "content": value}]
+        system = self.name(["system", "system_prompt"])
+        self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
+
+    def turns(self) -> list[dict]:
+        """Earlier turns from `history`, a list of [user, assistant]."""
+        turns = []
+        for number, pair in enumerate(self.take(["history"], "")[1]):
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise BadRow(f"history[{number}]", shown(pair), "[user text, assistant text]")
+            turns += [{"role": role, "content": text} for role, text in zip(("user", "assistant"), pair, strict=True)]
+        return turns
+
+    def answer(self, name: str) -> None:
+        """Fill in the final answer of a worked solution, and keep the whole as `solution`; a bare answer stays."""
+        text = as_answer(self.row[name], name)
+        self.used.add(name)
+        gold = gold_of(text)
+        if gold is not None and not gold.strip():
+            raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
+        if name == "solution" and gold is None:
+            raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}", "a field `answer`")
+        self.out["answer"] = text if gold is None else gold
+        if gold is not None and not BARE_MARK.fullmatch(text.strip()):
+            taken = name != "solution" and self.row.get("solution") is not None
+            self.out["answer_text" if taken else "solution"] = text
+
+    def finish(self) -> dict:
+        """The normalised row: known fields first, then every field that was not used; null means absent."""
+        row, out = self.row, self.out
+        for name in READERS:  # these names mean the same in rows of any kind
+            if row.get(name) is not None and name not in self.used and name not in out:
+                out[name] = READERS[name](row[name], name, out["prompt"])
+                self.used.add(name)
+        for name in ("entry_point", "setup", "source", "id"):
+            value = row.get(name)
+            if value is None or name in out:
+                continue
+            if name == "id" and isinstance(value, int | float):
+                value = json.dumps(value)
+            if not isinstance(value, str):
+                raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text", f"--map other_name={name}")
+            out[name] = METHOD.sub(r"\1", value) if name == "entry_point" else value
+            self.used.add(name)
+        if "tests" in out:
+            check_runnable(out, self.tests_name)
+        if "id" not in out and isinstance(row.get("task_id"), str | int):
+            out["id"] = str(row["task_id"])
+        for name, value in row.items():
+            if name not in self.used and value is not None:
+                out.setdefault(name, value)
+        if clash := [name for name in RESERVED if name in out]:
+            raise BadRow(clash[0], "a column of this name", "another name, as files use this one", f"--drop {clash[0]}")
+        return out
+
+
+def as_prompts(shape: Shape) -> None:
+    """A prompt, and an answer if there is one."""
+    shape.prompt()
+
+
+def as_math(shape: Shape) -> None:
+    """A problem and its final answer, given or in a worked solution."""
+    shape.prompt()
+    name = shape.name(ANSWER_KEYS)
+    if name is None:
+        shape.take(ANSWER_KEYS, "an answer")
+    shape.answer(name)
+
+
+def as_worked(shape: Shape) -> None:
+    """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
+    as_math(shape)
+    name = next((name for name in ANSWER_KEYS if shape.row.get(name) is not None), "answer")
+    if not marks_answer(shape.row.get(name)):
+        text = as_answer(shape.row.get(name), name)
+        raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
+
+
+def as_code(shape: Shape) -> None:
+    """A task and its tests: HumanEval, MBPP, APPS and alike."""
+    shape.prompt()
+    name, value = shape.take(TEST_KEYS, "tests")
+    shape.out["tests"], shape.tests_name = as_tests(value, name), name
+    row = shape.row
+    if name == "test" and row.get("setup") is None and isinstance(row.get("prompt"), str):
+        shape.out["setup"] = row["prompt"]  # HumanEval's tests use the imports and helpers that stand in its prompt
+    if name == "test_list" and row.get("setup") is None:
+        imports = row.get("test_imports")
+        lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
+        if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
+            shape.out["setup"] = setup
+
+
+def as_response(shape: Shape) -> None:
+    """A prompt and a completion."""
+    if shape.name(CHAT_KEYS) and not shape.name(["prompt"]):
+        as_conversation(shape)
+        if "completion" not in shape.out:
+            raise BadRow("messages", "no assistant turn at the end", "a conversation that ends with the assistant")
+        return
+    shape.prompt()
+    name, value = shape.take(RESPONSE_KEYS, "a completion")
+    shape.out["completion"] = as_reply(value, name, shape.out["prompt"])
+
+
+def as_conversation(shape: Shape) -> None:
+    """A conversation: all before the last assistant turn is the prompt, that turn the completion."""
+    name, value = shape.take(CHAT_KEYS, "messages")
+    messages = read_messages(value, name)
+    system = shape.name(["system", "system_prompt"])
+    if system and messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": as_answer(shape.take([system], "")[1], system)}, *messages]
+    check_order(messages, name)
+    if messages[-1]["role"] == "assistant":
+        shape.out["prompt"], shape.out["completion"] = messages[:-1], messages[-1:]
+    else:
+        shape.out["prompt"] = messages
+    shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
+
+
+def as_preferences(shape: Shape) -> None:
+    """A better and a worse completion, with the prompt beside them or at their common beginning."""
+    _, chosen = shape.take(["chosen"], "the better completion")
+    _, rejected = shape.take(["rejected"], "the worse completion")
+    if shape.name(PROMPT_KEYS):
+        shape.prompt()
+    else:
+        shared, chosen, rejected = split_prompt(chosen, rejected)
+        shape.out["prompt"] = as_prompt(shared, "chosen")
+    replies = [
+        as_reply(value, name, shape.out["prompt"]) for name, value in (("chosen", chosen), ("rejected", rejected))
+    ]
+    if replies[0] == replies[1]:
+        raise BadRow("rejected", "the same as chosen", "a worse completion")
+    if type(replies[0]) is not type(replies[1]):
+        raise BadRow("rejected", f"{type(replies[1]).__name__} beside {type(replies[0]).__name__}", "both of one form")
+    shape.out["chosen"], shape.out["rejected"] = replies
+
+
+def split_prompt(chosen, rejected) -> tuple:
+    """(prompt, chosen, rejected) of two dialogues that begin alike, as messages or in the text form of HH-RLHF."""
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        chosen, rejected = dialogue(chosen, "chosen"), dialogue(rejected, "rejected")
+    chosen, rejected = read_messages(chosen, "chosen"), read_messages(rejected, "rejected")
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
+    same = min(same, len(chosen) - 1, len(rejected) - 1)
+    while same and chosen[same - 1]["role"] not in ("user", "tool"):
+        same -= 1
+    if not same:
+        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", "--map prompt=COLUMN")
+    return chosen[:same], chosen[same:], rejected[same:]
+
+
+def dialogue(text: str, name: str) -> list[dict]:
+    """The messages of a text with `Human:` and `Assistant:` turns."""
+    pieces = re.split(r"(?:\A|\n\n)(Human|Assistant): ?", text)
+    if len(pieces) < 3 or pieces[0].strip():
+        expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
+        raise BadRow(name, shown(text), expected, "--map prompt=COLUMN")
+    roles = {"Human": "user", "Assistant": "assistant"}
+    return [{"role": roles[who], "content": said.strip()} for who, said in zip(pieces[1::2], pieces[2::2], strict=True)]
+
+
+def as_ours(shape: Shape) -> None:
+    """A row that this script wrote, for itself or for TRL: checked, and otherwise as it is."""
+    row, out = shape.row, shape.out
+    row.update(decoded(row, shape.used))
+    texts = row["text_fields"] if isinstance(row.get("text_fields"), list) else ()
+    shape.used.add("text_fields")
+    out["prompt"] = as_prompt(row["prompt"], "prompt")
+    for name in texts:
+        value = row.get(name) if isinstance(name, str) else None
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+            row[name] = value[0].get("content")
+    shape.used.add("prompt")
+
+
+def as_verl(shape: Shape) -> None:
+    """A row of verl's five columns; one that this script wrote comes back as it was."""
+    row, out = shape.row, shape.out
+    extra = row.get("extra_info")
+    gold = row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
+    field = extra.get("ground_truth_field") if isinstance(extra, dict) else None
+    if not isinstance(field, str):
+        shape.used.add("data_source")
+        out["prompt"] = as_prompt(row["prompt"], "prompt")
+        shape.used.add("prompt")
+        out["source"] = as_answer(row["data_source"], "data_source")
+        if gold is None and row["reward_model"] != {"style": "model"}:
+            raise BadRow("reward_model", shown(row["reward_model"]), 'an object such as {"ground_truth": "42"}')
+        tests = gold
+        if isinstance(gold, str) and gold.lstrip().startswith('{"'):
+            with contextlib.suppress(BadRow):
+                tests = tests_from_json(gold, "reward_model.ground_truth")
+        if isinstance(tests, dict) and {"inputs", "outputs"} <= set(tests):
+            out["tests"] = as_tests(tests, "reward_model.ground_truth")
+        elif gold not in (None, ""):
+            out["answer"] = as_answer(gold, "reward_model.ground_truth")
+        if isinstance(extra, dict) and isinstance(extra.get("index"), int | str) and row.get("id") is None:
+            out["id"] = str(extra["index"])
+        return
+    inner = {key: value for key, value in extra.items() if key not in OWN_INFO and value is not None}
+    inner.update(decoded(extra, set()))
+    inner = {key.removeprefix("column:"): value for key, value in inner.items()}
+    name, _, form = field.partition(":")
+    if name not in ("answer", "tests", "none"):
+        raise BadRow("extra_info.ground_truth_field", shown(field), "answer, tests or none")
+    if name != "none":
+        inner[name] = from_json(gold, "reward_model.ground_truth") if form == "json" else gold
+    shape.row = {"prompt": row["prompt"], **inner}
+    shape.used.clear()
+    as_ours(shape)
+
+
+def decoded(row: dict, used: set) -> dict:
+    """Columns that a parquet file holds as JSON text, as `json_columns` says."""
+    names = row.get("json_columns")
+    if not isinstance(names, list):
+        return {}
+    used.add("json_columns")
+    return {name: from_json(row[name], name) for name in names if isinstance(name, str) and row.get(name) is not None}
+
+
+def from_json(text, name: str):
+    """The value of JSON text that this script wrote."""
+    if not isinstance(text, str):
+        raise BadRow(name, shown(text), "JSON text, as json_columns says")
+    decoder = JsonDecoder()
+    try:
+        value, end = decoder.decode(text)
+    except BadRow as error:
+        raise BadRow(name, error.parts["got"], "JSON text, as json_columns says") from None
+    if decoder.flaws or text[end:].strip():
+        got = decoder.flaws[0].parts["got"] if decoder.flaws else f"{shown(text[end:])} after JSON"
+        raise BadRow(name, got, "JSON text, as json_columns says")
+    return as_plain(value, name, any_size=name in TEST_KEYS)
+
+
+RESERVED = ("text_fields", "json_columns")
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
+
+TEST_SOURCE = re.compile(r"^(def check\(|assert\b)", re.MULTILINE)
+
+
+def marks_answer(value) -> bool:
+    """Whether a text is a worked solution that marks its final answer."""
+    return isinstance(value, str) and ("####" in value or "\\boxed" in value)

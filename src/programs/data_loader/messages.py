@@ -1,0 +1,131 @@
+"""Chat messages."""
+
+from programs.data_loader.bad_rows import BadRow, shown
+
+PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
+ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+CHAT_KEYS = ("messages", "conversations", "conversation")
+TEST_KEYS = ("tests", "test_list", "test_cases", "input_output", "test")
+ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+    "tool_response": "tool",
+    "function_call": "assistant",
+}
+# who may speak after whom; None is the beginning
+MAY_FOLLOW = {
+    "system": (None,),
+    "developer": (None, "system"),
+    "user": (None, "system", "developer", "assistant"),
+    "assistant": ("user", "tool"),
+    "tool": ("assistant", "tool"),
+}
+
+
+def read_messages(value, name: str) -> list[dict]:
+    """Chat messages of OpenAI's or ShareGPT's form as {"role", "content", …}; content parts are joined."""
+    if not isinstance(value, list) or not value:
+        raise BadRow(name, shown(value), "a non-empty list of messages")
+    return [read_message(raw, f"{name}[{number}]") for number, raw in enumerate(value)]
+
+
+def read_message(raw, name: str) -> dict:
+    """One chat message; further keys that hold something (tool_calls, name, …) stay."""
+    if not isinstance(raw, dict):
+        raise BadRow(name, shown(raw), 'a message such as {"role": "user", "content": "…"}')
+    said, text = ("role", "content") if "role" in raw else ("from", "value")
+    role = raw.get(said)
+    known = ROLES.get(role) if isinstance(role, str) else None
+    if known is None:
+        got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
+        raise BadRow(name, got, f"a role of {', '.join(sorted(ROLES))}", "naming the speaker by one of these")
+    content, calls = raw.get(text), raw.get("tool_calls") or raw.get("function_call")
+    if isinstance(content, list):
+        content = join_parts(content, name)
+    if content is None and calls:
+        content = ""
+    if not isinstance(content, str):
+        raise BadRow(name, f"{text} {shown(content)}", "text, or a list of text parts")
+    if not content.strip() and not calls and known != "tool":
+        raise BadRow(name, f"empty content of role {known}", "text")
+    if len(raw) == 2:
+        return {"role": known, "content": content}
+    more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
+    if clash := {"role", "content"} & set(more):
+        raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one of the two forms")
+    return {"role": known, "content": content, **more}
+
+
+def join_parts(parts: list, name: str) -> str:
+    """The text of OpenAI content parts, put together as chat templates do: without anything in between."""
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with other media")
+    return "".join(part["text"] for part in parts)
+
+
+def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
+    """Raise BadRow where a message cannot follow the one before it, as chat templates see it."""
+    for number, message in enumerate(messages):
+        role = message["role"]
+        if before not in MAY_FOLLOW[role]:
+            after = f"after {before}" if before else "at the beginning"
+            wanted = [other for other, roles in MAY_FOLLOW.items() if before in roles]
+            raise BadRow(f"{name}[{number}]", f"role {role} {after}", " or ".join(wanted), "mending the order of turns")
+        before = role
+
+
+def as_prompt(value, name: str, system=None) -> list[dict]:
+    """A prompt, text or messages, as messages that end where the assistant's turn begins."""
+    if isinstance(value, str):
+        if not value.strip():
+            raise BadRow(name, "an empty prompt", "text")
+        messages = [{"role": "user", "content": value}]
+    elif isinstance(value, list) and value:
+        messages = read_messages(value, name)
+    else:
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages")
+    if system is not None:
+        if not isinstance(system, str):
+            raise BadRow("system", shown(system), "text")
+        if system.strip() and messages[0]["role"] not in ("system", "developer"):
+            messages = [{"role": "system", "content": system}, *messages]
+    check_order(messages, name)
+    if messages[-1]["role"] not in ("user", "tool"):
+        got, advice = (
+            f"last role {messages[-1]['role']}",
+            "naming the field `messages`, or moving the end to `completion`",
+        )
+        raise BadRow(name, got, "a prompt that ends with user or tool", advice)
+    return messages
+
+
+def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
+    """A completion: text as it is, or messages that go on from the prompt, whose repetition is cut."""
+    if isinstance(value, str):
+        if not value.strip():
+            raise BadRow(name, "an empty text", "a completion")
+        return value
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list):
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or messages")
+    messages = read_messages(value, name)
+    if len(messages) > len(prompt) and messages[: len(prompt)] == prompt:
+        messages = messages[len(prompt) :]
+    check_order(messages, name, prompt[-1]["role"])
+    if messages[-1]["role"] != "assistant":
+        raise BadRow(name, f"last role {messages[-1]['role']}", "assistant at the end")
+    return messages

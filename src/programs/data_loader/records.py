@@ -1,0 +1,302 @@
+"""Records of each file format."""
+
+import contextlib
+import csv
+import importlib
+import importlib.util
+import io
+import itertools
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+
+from parts.messages import UserError, need, suggest
+from programs.data_loader.bad_rows import HEAD, MAX_LINE, BadRow, shown
+from programs.data_loader.form_names import form_of
+from programs.data_loader.json_values import JsonDecoder, Record, as_plain, broken, nearby
+
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
+COMMAS = re.compile(r"[ \t\n\r,]*")
+
+
+def json_lines(stream) -> Iterator[Record]:
+    """Rows of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    decoder, number = JsonDecoder(), 0
+    while data := stream.readline(MAX_LINE):
+        number += 1
+        if len(data) == MAX_LINE and not data.endswith(b"\n"):
+            while (rest := stream.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
+            yield broken(number, BadRow("row", f"a line of {MAX_LINE} bytes and more", "a shorter one"), data)
+        elif not data.isspace():
+            yield read_line(decoder, data, number)
+
+
+def read_line(decoder: JsonDecoder, data: bytes, number: int) -> Record:
+    """One line of JSONL."""
+    try:
+        text = data.decode().strip()
+        value, end = decoder.decode(text)
+        if end < len(text):
+            raise BadRow("row", f"{shown(text[end : end + 40])} after the object", "one object a line")
+        return Record(number, decoder.check(value, text))
+    except UnicodeDecodeError as error:
+        where = f"byte {data[error.start]:#04x} at column {error.start + 1}, which is not UTF-8"
+        return broken(number, BadRow("row", where, "UTF-8 text", "saving the file as UTF-8"), data)
+    except BadRow as error:
+        return broken(number, error, data)
+
+
+def json_values(stream) -> Iterator[Record]:
+    """Rows of a JSON file: an array of objects, one object with one list of them, objects in a row, or JSONL.
+
+    Objects one a line are read as lines, so that a broken one costs no other.
+    """
+    data = stream.read()
+    first = data.strip().split(b"\n", 1)[0]
+    try:
+        text = data.decode()
+        whole = first[:1] == b"[" or not isinstance(JsonDecoder().decode(first.decode().strip())[0], dict)
+    except UnicodeDecodeError:
+        yield from json_lines(io.BytesIO(data))
+        return
+    except BadRow:
+        whole = not looks_like_lines(data)
+    if not whole and b"\n" in data.strip():
+        yield from json_lines(io.BytesIO(data))
+        return
+    yield from values_of(text)
+
+
+def looks_like_lines(data: bytes) -> bool:
+    """Whether some line after a broken first one is an object by itself."""
+    for line in itertools.islice(data.split(b"\n"), 1, HEAD):
+        with contextlib.suppress(BadRow, UnicodeDecodeError):
+            text = line.decode().strip()
+            value, end = JsonDecoder().decode(text)
+            if isinstance(value, dict) and end == len(text) and line[:1] == b"{":
+                return True
+    return False
+
+
+class Lines:
+    """Numbers of the lines in which growing positions of a text stand."""
+
+    def __init__(self, text: str):
+        self.text, self.line, self.counted = text, 1, 0
+
+    def at(self, position: int) -> int:
+        """The line of a position, no smaller than the one before."""
+        self.line += self.text.count("\n", self.counted, position)
+        self.counted = position
+        return self.line
+
+
+def values_of(text: str) -> Iterator[Record]:
+    """Rows of a text that holds JSON values one after another, or in one array.
+
+    A comma too many or too few is a flaw of its own that costs no value; what follows a value without an end is lost.
+    """
+    decoder, lines, at = JsonDecoder(), Lines(text), JSON_SPACE.match(text).end()
+    inside = text.startswith("[", at)
+    at, before = at + inside, 0  # values so far
+    while True:
+        begin, at = at, COMMAS.match(text, at).end()
+        closed = inside and text.startswith("]", at)
+        if flaw := comma_flaw(text[begin:at], inside, not before, closed or at == len(text)):
+            yield misplaced_comma(text, begin, at, flaw, lines)
+        line = lines.at(at)
+        if closed or at == len(text):
+            break
+        try:
+            value, end = decoder.decode(text, at)
+        except BadRow as error:
+            what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
+            yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
+            return
+        if not (inside or before or text[end:].strip() or decoder.flaws or not isinstance(value, dict)):
+            rows = listed_rows(value)
+            if rows is not None:
+                yield from rows
+                return
+        yield value_record(decoder, value, text[at:end], line)
+        at, before = end, before + 1
+    if inside and not closed:
+        yield broken(line, BadRow("row", "an array without end", "`]` at its end"), text[-100:])
+    elif inside and (rest := text[at + 1 :].strip()):
+        yield broken(line, BadRow("row", f"{shown(rest)} after the array", "the end of the file"), rest)
+
+
+def value_record(decoder: JsonDecoder, value, text: str, line: int) -> Record:
+    """The record of a value that was just decoded."""
+    try:
+        return Record(line, decoder.check(value, text))
+    except BadRow as error:
+        return broken(line, error, text)
+
+
+def comma_flaw(between: str, inside: bool, first: bool, last: bool) -> str:
+    """What is wrong with the commas between two values, or "" if nothing is."""
+    count = between.count(",")
+    if not inside:
+        return "a comma outside an array" if count else ""
+    if first and last:
+        return "a comma in an array without values" if count else ""
+    if first:
+        return "a comma before the first value" if count else ""
+    if last:
+        return "a comma after the last value" if count else ""
+    return "no comma between two values" if not count else f"{count} commas in a row" if count > 1 else ""
+
+
+def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) -> Record:
+    """The record of a flaw of commas: it names the place of the comma that is wrong, or where one is missing."""
+    at = text.find(",", begin, end)
+    if flaw.endswith("in a row"):
+        at = text.find(",", at + 1, end)
+    at = end if at < 0 else at
+    column = at - text.rfind("\n", 0, at)
+    got = f"{flaw} (at column {column}, near {nearby(text, at)})"
+    error = BadRow("row", got, "one comma between two values of an array, and no other", "mending the commas there")
+    return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
+
+
+def listed_rows(value: dict) -> list[Record] | None:
+    """The rows of a JSON object that holds one list of objects and is no row itself; their numbers count from 1."""
+    lists = [key for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)]
+    if len(lists) != 1 or form_of(value) is not None:
+        return None
+    records = []
+    for number, row in enumerate(value[lists[0]], start=1):
+        try:
+            if not isinstance(row, dict):
+                raise BadRow("row", shown(row), "a JSON object")
+            records.append(Record(number, as_plain(row)))
+        except BadRow as error:
+            records.append(broken(number, error, shown(row)))
+    return records
+
+
+def text_rows(stream, separator: str | None) -> Iterator[Record]:
+    """One prompt a line, or between separators; blank ones are skipped. The line is where the prompt begins."""
+    pieces = ((number, line) for number, line in enumerate(stream, start=1))
+    if separator is not None:
+        need(separator, "got an empty text separator; expected text that stands between two prompts")
+        pieces, number = [], 1
+        for piece in stream.read().split(separator.encode()):
+            start = number + piece[: len(piece) - len(piece.lstrip())].count(b"\n")
+            number += (piece + separator.encode()).count(b"\n")
+            pieces.append((start, piece))
+    for number, piece in pieces:
+        try:
+            if piece.strip():
+                yield Record(number, {"prompt": piece.decode().strip("\r\n")})
+        except UnicodeDecodeError as error:
+            yield broken(number, BadRow("prompt", f"bytes that are not UTF-8 ({error.reason})", "UTF-8 text"), piece)
+
+
+def csv_rows(stream, name: str, delimiter: str) -> Iterator[Record]:
+    """Rows of a CSV or TSV file with a header; every value is text, and an empty one is absent."""
+    csv.field_size_limit(MAX_LINE)
+    reader = csv.reader((data.decode("utf-8", "surrogateescape") for data in stream), delimiter=delimiter, strict=True)
+    try:
+        header = next((cells for cells in reader if cells), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
+    twice = [column for column, count in Counter(header).items() if count > 1]
+    need(not twice, f"{name}:1: got the column {shown(twice[:1])} twice; expected each name once")
+    while True:
+        start = reader.line_num
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield broken(start + 1, BadRow("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""'))
+            if reader.line_num == start:
+                return
+            continue
+        if not cells:
+            continue
+        try:
+            if len(cells) != len(header):
+                got = f"{len(cells)} fields"
+                raise BadRow("row", got, f"{len(header)} as in the header", "quoting fields that hold separators")
+            row = {column: cell or None for column, cell in zip(header, cells, strict=True)}
+            yield Record(start + 1, as_plain(row))
+        except BadRow as error:
+            yield broken(start + 1, error, delimiter.join(cells))
+
+
+def parquet_rows(source: str, max_bytes: int) -> Iterator[Record]:
+    """Rows of a parquet file, 1000 at a time; numbered from 1."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            file = pyarrow.parquet.ParquetFile(raw)
+            meta = file.metadata
+            size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+            too_big = f"{source}: got {size} unpacked bytes; expected at most max_bytes {max_bytes}; try --max_bytes"
+            need(size <= max_bytes, too_big)
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield checked(number, row)
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({shown(str(error))}); expected an intact file") from None
+
+
+def checked(number: int, row) -> Record:
+    """A record of a row that Python holds already."""
+    try:
+        if not isinstance(row, dict):
+            raise BadRow("row", shown(row), "an object with named fields")
+        return Record(number, as_plain(row))
+    except BadRow as error:
+        return broken(number, error, shown(row))
+
+
+def hub_rows(source: str) -> Iterator[Record]:
+    """Rows of a data set on the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        rows = datasets.load_dataset(name, subset or None, split=split or "train")
+        for number, row in enumerate(rows, start=1):
+            yield checked(number, row)
+    except Exception as error:  # every layer below has its own
+        raise UserError(f"got {source!r}: no such file, and the hub says: {shown(str(error))}") from None
+
+
+def generated_rows(source: str) -> Iterator[Record]:
+    """Tasks of reasoning-gym: `reasoning_gym:NAME?size=100&seed=0&KEY=VALUE`, the keys those of the generator."""
+    name, _, query = source.partition(":")[2].partition("?")
+    try:
+        gym = importlib.import_module("reasoning_gym")
+    except ImportError:
+        raise UserError(f"got {source!r}; expected the package; try `pip install reasoning-gym`") from None
+    settings = {"size": 100, "seed": 0}
+    for key, value in urllib.parse.parse_qsl(query):
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    try:
+        tasks = gym.create_dataset(name, **settings)
+        rows = (tasks[index] for index in range(len(tasks)))
+        for number, row in enumerate(rows, start=1):
+            yield checked(number, json.loads(json.dumps(row, default=str)))
+    except (TypeError, ValueError, AssertionError) as error:
+        known = [*importlib.import_module("reasoning_gym.factory").DATASETS]
+        name = "" if name in known else name
+        raise UserError(
+            f"got {source!r}: {error}; expected a generator and its settings{suggest(name, known)}"
+        ) from None

@@ -1,0 +1,251 @@
+"""Rows read, checked and counted."""
+
+import contextlib
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from parts.messages import UserError, say, suggest
+from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, HEAD, BadRow, BadRows, line_of
+from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of
+from programs.data_loader.forms import marks_answer
+from programs.data_loader.json_values import Record
+from programs.data_loader.messages import ANSWER_KEYS
+from programs.data_loader.reading import Settings, distinct_names, expand, records_of
+
+
+def remapped(row: dict, settings: Settings) -> dict:
+    """A row after --drop and --map; the source of a mapping may be a dotted path into objects."""
+    row = {name: value for name, value in row.items() if name not in settings.drop}
+    taken = {}
+    for name, source in settings.mapping.items():
+        value, inside = row, [source] if source in row else source.split(".")
+        for key in inside:
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is None:
+            advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
+            raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
+        taken[name] = value
+    for source in settings.mapping.values():
+        row.pop(source, None)
+    if clash := [name for name in taken if name in row]:
+        raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
+    return {**taken, **row}
+
+
+class RowReader:
+    """Iterates over the good rows of all inputs, normalised, in order; what it leaves out it counts and reports.
+
+    `counts` adds up at any time: read = kept + rejected + deduplicated. `on_reject` gets each bad row.
+    """
+
+    def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
+        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
+        self.names, self.current = distinct_names(self.files), ""
+        self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
+        self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
+
+    @property
+    def kind(self) -> str:
+        """The kind of all rows so far, or `mixed`."""
+        return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
+
+    @property
+    def why(self) -> str:
+        """Why each input was taken for what it was taken for."""
+        return "; ".join(self.reasons)
+
+    def __iter__(self) -> Iterator[dict]:
+        for file in self.files:
+            yield from self.rows_of(file)
+            if self.counts["kept"] == self.settings.limit:
+                return
+
+    def rows_of(self, file: str) -> Iterator[dict]:
+        """The good rows of one input."""
+        records, name = iter(records_of(file, self.settings)), self.names[file]
+        self.current = name
+        form, records = self.detect(file, records)
+        before = self.counts["read"]
+        for record in records:
+            self.counts["read"] += 1
+            try:
+                row = self.read(record, form)
+            except BadRow as error:
+                self.counts["rejected"] += 1
+                where = {"file": "stdin" if file == "-" else file, "line": record.line}
+                self.on_reject({**where, **error.parts, "row": record.text if record.row is None else record.row})
+                continue
+            row.setdefault("source", name)
+            row.setdefault("id", f"{name}:{record.line}")
+            if self.settings.dedup and self.repeats(row):
+                self.counts["deduplicated"] += 1
+                continue
+            self.counts["kept"] += 1
+            yield row
+            if self.counts["kept"] == self.settings.limit:
+                return
+        if self.counts["read"] == before and len(self.files) > 1:  # of a single one, need_rows says it
+            say(f"warning: {'stdin' if file == '-' else file} holds no row")
+
+    def need_rows(self, rejected: list[dict] = ()) -> None:
+        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
+        if self.counts["kept"]:
+            return
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
+        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
+        first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
+        raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
+
+    def read(self, record: Record, form: str) -> dict:
+        """One record normalised."""
+        if record.flaw:
+            raise record.flaw
+        row, settings = record.row, self.settings
+        if settings.mapping or settings.drop:
+            row = remapped(row, settings)
+        own = form_of(row)
+        if settings.kind == "auto":
+            form = self.agreed(form, own, row)
+        row = convert(row, form)
+        if settings.system_prompt:
+            if row["prompt"][0]["role"] in ("system", "developer"):
+                self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
+            else:
+                row["prompt"] = [{"role": "system", "content": settings.system_prompt}, *row["prompt"]]
+        return row
+
+    def agreed(self, form: str, own: str | None, row: dict) -> str:
+        """The form by which a row of an input of this form is read; BadRow where it is quite another one."""
+        if own in ("ours", "verl"):
+            return own
+        if own is None:  # the conversion says what is missing
+            return "prompts" if form in ("ours", "verl") else form
+        if (
+            own == form
+            or (own == "prompts" and form not in ("ours", "verl"))
+            or (own, form) in (("math", "prompts"), ("math", "worked"))
+        ):
+            return form  # a row that only asks lacks what this form needs, and the conversion says what
+        got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
+        raise BadRow("row", got, f"{form.replace('worked', 'math')}, as the other rows", "a file for each kind")
+
+    def detect(self, file: str, records: Iterator[Record]) -> tuple[str, Iterator[Record]]:
+        """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
+        settings, label = self.settings, "stdin" if file == "-" else file
+        head = list(itertools.islice(records, HEAD))
+        forms, kinds, fields, marked = Counter(), Counter(), {}, 0
+        for record in head:
+            with contextlib.suppress(BadRow):
+                row = remapped(record.row, settings) if record.row is not None else None
+                form = form_of(row) if row is not None else None
+                if form:
+                    forms[form] += 1
+                    first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
+                    marked += form == "math" and marks_answer(first)
+                    fields.setdefault(form, [name for name in row if row[name] is not None])
+                    if form in ("ours", "verl"):
+                        kinds[kind_of(convert(row, form))] += 1
+        records = itertools.chain(head, records)
+        if settings.kind != "auto":
+            kind = CUSTOM[settings.kind][1] if settings.kind in CUSTOM else settings.kind
+            self.kinds[kind] += 1
+            self.reasons.append(f"{label}: {settings.kind}, as asked for")
+            return "worked" if kind == "math" and 2 * marked > len(head) else settings.kind, records
+        if not forms:
+            self.kinds["prompts"] += 1
+            self.reasons.append(f"{label}: prompts, as no row has the fields of another kind")
+            return "prompts", records
+        form, count = forms.most_common(1)[0]
+        kind = CUSTOM[form][1] if form in CUSTOM else form
+        if form in ("ours", "verl"):
+            self.kinds.update(kinds.keys() or ["prompts"])
+            kind = f"{' and '.join(kinds) or 'prompts'}, in the form of {form}"
+        else:
+            self.kinds[kind] += 1
+        sign = f"fields {', '.join(fields[form][:8])}" + (f", registered as {form}" if form in CUSTOM else "")
+        self.reasons.append(f"{label}: {kind}, as {count} of the first {len(head)} rows have the {sign}")
+        return "worked" if form == "math" and 2 * marked > count else form, records
+
+    def repeats(self, row: dict) -> bool:
+        """Whether a row with the same prompt, answer, tests and completions came before."""
+        parts = [row.get(name) for name in ("prompt", "answer", "tests", "completion", "chosen", "rejected")]
+        mark = digest(parts)
+        if mark in self.seen:
+            return True
+        self.seen.add(mark)
+        return False
+
+
+def digest(value) -> bytes:
+    """16 bytes that stand for a JSON value."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+
+
+@dataclass
+class Loaded:
+    """What load_rows returns: rows of the schema, what they were taken for and why, and what was left out."""
+
+    rows: list[dict]
+    kind: str
+    why: str
+    rejected: list[dict]
+    counts: dict[str, int]
+
+
+def load_rows(
+    sources,
+    kind: str = "auto",
+    *,
+    mapping: dict | None = None,
+    system_prompt: str | None = None,
+    on_bad: str = "fail",
+    limit: int | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    text_separator: str | None = None,
+    drop: Iterable[str] = (),
+    dedup: bool = False,
+    input_format: str | None = None,
+) -> Loaded:
+    """Read all rows of files, folders, globs, hub ids or generators into the schema.
+
+    Args:
+        sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`,
+            `reasoning_gym:NAME?size=…&seed=…`.
+        kind: one of KINDS, a registered format, or "auto": what most of the first 100 rows are, decided for each file.
+        mapping: field of the schema -> column that holds it; the column may be a dotted path.
+        system_prompt: put before prompts that have none.
+        on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
+        limit: stop after this many good rows.
+        max_bytes: what a compressed or parquet file may unpack to.
+        text_separator: what stands between two prompts of a .txt file (default: a line each).
+        drop: columns to leave out.
+        dedup: leave out rows whose prompt, answer, tests and completions came before.
+        input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
+
+    Raises:
+        BadRows: rows do not fit, and on_bad is "fail".
+        UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
+    """
+    settings = Settings(
+        kind=kind,
+        mapping=mapping,
+        system_prompt=system_prompt,
+        on_bad=on_bad,
+        limit=limit,
+        max_bytes=max_bytes,
+        text_separator=text_separator,
+        drop=tuple(drop),
+        dedup=dedup,
+        input_format=input_format,
+    )
+    rejected = []
+    reader = RowReader(sources, settings, rejected.append)
+    rows = list(reader)
+    if rejected and on_bad == "fail":
+        raise BadRows(rejected, len(rejected))
+    reader.need_rows(rejected)
+    return Loaded(rows, reader.kind, reader.why, rejected, reader.counts)

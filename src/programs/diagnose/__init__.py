@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["matplotlib"]
+# ///
+"""Read the log of an RL run and say what is wrong with it: what was seen, likely cause, what to change, source.
+
+A RUN_OR_FILE is one of
+
+    ppo_train.py, grpo_train.py   metrics.jsonl, or the run's folder (config.json and samples.jsonl are read too)
+    TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
+    verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
+
+A *finding* asks for a change, a *note* does not. Trends compare the medians of the first and the last quarter of the
+steps (3 to 20 of them) and count only beyond 3 standard errors, taken from the step-to-step scatter, so that one odd
+step decides nothing; a run below 10 steps without a finding is too short to judge, which is not healthy. Once the task
+is solved (held-out accuracy or correctness at 0.95 and above) low entropy and equal scores are no faults, and a critic
+without use is a note. Thresholds come from the source that a
+finding names; where none exists it says "our heuristic" and why.
+
+    groups that teach nothing, at pass rate p and group size G: p^G + (1 - p)^G, for independent draws of a 0/1 reward
+
+Deliberately left out: trackers' own formats (wandb, tensorboard), crashes and out-of-memory errors, which
+references/troubleshooting.md covers, and judging whether a final score is a good one.
+
+    python scripts/diagnose.py runs/first
+    python scripts/diagnose.py verl_console.log --group_size 8 --json
+    python scripts/diagnose.py out/checkpoint-500/trainer_state.json runs/other --plot curves.png
+
+Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short to judge; of several runs the gravest: 2, 1, 3, 0.
+"""
+
+ROOMS = (
+    "names",
+    "advice",
+    "statistics",
+    "logged_run",
+    "reading",
+    "checks",
+    "output",
+    "verdict",
+    "command",
+)

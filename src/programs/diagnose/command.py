@@ -1,0 +1,72 @@
+"""The command line."""
+
+import argparse
+import difflib
+import json
+import sys
+from pathlib import Path
+
+from programs.diagnose.checks import diagnose
+from programs.diagnose.logged_run import UnreadableError
+from programs.diagnose.output import TOO_SHORT, draw, print_verdict
+from programs.diagnose.reading import load_run, need_log
+from programs.diagnose.verdict import judgement
+
+
+def command_line() -> argparse.ArgumentParser:
+    """The command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN_OR_FILE", help="run folder or log, see above; several are read in turn"
+    )
+    parser.add_argument("--json", action="store_true", help="verdicts as JSON (default: text)")
+    parser.add_argument(
+        "--plot", metavar="FILE.png", type=Path, help="draw the curves, findings marked (default: none)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="let --plot replace a file (default: refuse)")
+    text = "completions per prompt, for the forecast, where the log does not say (default: 0, from the run's settings)"
+    parser.add_argument("--group_size", "--group-size", type=int, default=0, metavar="G", help=text)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    parser = command_line()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], flags, n=1)
+        parser.error(
+            f"got unknown argument {unknown[0]!r}; expected a flag of --help{'; try ' + near[0] if near else ''}"
+        )
+    runs, reports, failed = [], [], []
+    for source in args.runs:
+        try:
+            run = load_run(source, args.group_size)
+            reports.append(judgement(run, *diagnose(run)))
+            runs.append(run)
+        except UnreadableError as error:
+            failed.append({"path": source, "verdict": "unreadable", "error": str(error)})
+            print(f"error: {error}", file=sys.stderr)
+    try:
+        if args.plot and runs:
+            free = args.overwrite or not args.plot.exists()
+            need_log(free, f"got --plot {args.plot}, which exists; expected a new name; try --overwrite")
+            draw(runs, reports, args.plot)
+    except UnreadableError as error:
+        failed.append({"path": str(args.plot), "verdict": "unreadable", "error": str(error)})
+        print(f"error: {error}", file=sys.stderr)
+    verdicts = {report["verdict"] for report in reports}
+    code = 2 if failed else 1 if "findings" in verdicts else 3 if TOO_SHORT in verdicts else 0
+    if args.json:
+        print(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
+    else:
+        for i, data in enumerate(reports):
+            print("\n" * (i > 0), end="")
+            print_verdict(data)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The report and the plot."""
+
+from pathlib import Path
+
+from programs.diagnose.logged_run import LoggedRun, UnreadableError
+
+TOO_SHORT = "too short to judge"
+
+
+def print_verdict(data: dict) -> None:
+    """A run's verdict for a person."""
+    first, last = data["steps"]
+    count = sum(f["severity"] == "finding" for f in data["findings"])
+    verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
+    print(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
+    for f in data["findings"]:
+        print(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
+        print(f"    saw     {f['saw']}\n    cause   {f['cause']}")
+        for i, change in enumerate(f["change"]):
+            print(f"    {'change ' if i == 0 else '       '} {change}")
+        print(f"    source  {f['source']}")
+    if data["not_judged"]:
+        print(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
+
+
+PANELS = [
+    ("score and held-out", ["score", "held_out"]),
+    ("groups without signal, truncated, clipped (share)", ["zero_std", "truncated", "clip_frac"]),
+    ("completion length (tokens)", ["length"]),
+    ("entropy (nats a token)", ["entropy"]),
+    ("KL: to the reference, of a step, to the sampler", ["kl", "kl_step", "mismatch_kl"]),
+    ("gradient norm", ["grad_norm", "critic_grad_norm"]),
+    ("explained variance", ["explained_variance"]),
+    ("ratio and importance weights", ["ratio_max", "weight_mean", "weight_ess"]),
+]
+
+
+def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
+    """Draw what the checks looked at; findings of a single run are marked at their step."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
+    for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
+        for run in runs:
+            for name in names:
+                points = sorted(run.series.get(name, {}).items())
+                label = run.names.get(name, name) + (
+                    f" · {Path(run.path).parent.name or run.path}" if len(runs) > 1 else ""
+                )
+                if points:
+                    marker = "o" if len(points) < 20 else None
+                    axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
+        marks = [f for f in reports[0]["findings"] if f["severity"] == "finding"] if len(runs) == 1 else []
+        for f in marks:
+            if axis.lines and f["metric"] in [line.get_label() for line in axis.lines]:
+                axis.axvline(f["step"], color="tab:red", linestyle="--", linewidth=1)
+                axis.annotate(
+                    f["id"],
+                    (f["step"], 0.5),
+                    xycoords=("data", "axes fraction"),
+                    rotation=90,
+                    ha="right",
+                    va="center",
+                    color="tab:red",
+                    fontsize=8,
+                )
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=7)
+        else:
+            axis.text(0.5, 0.5, "not in the log", transform=axis.transAxes, ha="center", color="gray")
+            axis.set(xticks=[], yticks=[])
+    worst = {r["path"]: [f["id"] for f in r["findings"] if f["severity"] == "finding"] for r in reports}
+    figure.suptitle("\n".join(f"{path}: {', '.join(ids) or 'healthy'}" for path, ids in worst.items()), fontsize=10)
+    try:
+        figure.savefig(target, dpi=100)
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"got --plot {target} ({error}); expected a name such as curves.png") from None
+    finally:
+        pyplot.close(figure)

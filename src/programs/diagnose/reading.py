@@ -1,0 +1,305 @@
+"""Reading the logs."""
+
+import ast
+import json
+import math
+import re
+import statistics
+from pathlib import Path
+
+from programs.diagnose.logged_run import LoggedRun, UnreadableError
+from programs.diagnose.names import ACTOR, HELD_OUT, OURS, PARTS, TRL, VERL
+
+
+def need_log(condition, message: str) -> None:
+    """Raise UnreadableError unless the condition holds."""
+    if not condition:
+        raise UnreadableError(message)
+
+
+def as_number(value) -> float | None:
+    """A float from a JSON or console value; None where it is none. numpy's `np.float64(1.5)` is read too."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def read_text(path: Path) -> str:
+    """The text of a log; a binary or empty file is refused."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
+    need_log(data.strip(), f"got {path}, which is empty; expected a log with at least one step")
+    text = data.decode("utf-8", errors="replace")
+    odd = text.count("\0") + text.count("\ufffd")
+    need_log(
+        odd * 50 < len(text), f"got {path}, which is binary; expected text: metrics.jsonl, trainer_state.json, a log"
+    )
+    return text
+
+
+def rows_of_json(text: str) -> tuple[list[dict], list[int], int]:
+    """Objects of a JSONL text, numbers of the lines that hold none, and how many lines are not empty."""
+    rows, bad, count = [], [], 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        count += 1
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            bad.append(number)
+    return rows, bad, count
+
+
+def console_dicts(text: str) -> list[dict]:
+    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
+    found = []
+    for match in re.findall(r"\{'[^{}\n]*\}", text):
+        try:
+            row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(row, dict) and ({"loss", "reward"} & set(row) or any(str(k).startswith("eval_") for k in row)):
+            found.append(row)
+    return found
+
+
+def console_steps(text: str) -> list[dict]:
+    """The lines of verl's console logger: step:N - key:value - key:value."""
+    rows = []
+    for step, line in re.findall(r"\bstep:(\d+) - (.+)", re.sub(r"\x1b\[[0-9;]*m", "", text)):
+        pairs = [part.rpartition(":") for part in line.strip().split(" - ")]
+        rows.append({"step": int(step), **{key: value for key, _, value in pairs if key}})
+    return rows
+
+
+def printed_config(text: str) -> dict:
+    """verl's configuration, which it prints at the start over many lines, each with Ray's prefix; {} without one."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    start = re.search(r"\{'actor_rollout_ref': ", plain)
+    lines = []
+    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
+        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
+        if line[:1] not in " {" and line != "":  # another process in between
+            continue
+        lines.append(line)
+        if line.endswith("}}"):
+            try:
+                return ast.literal_eval("\n".join(lines))
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+    return {}
+
+
+def value_at(config: dict, path: str, default=None):
+    """A value of nested dicts by its dotted path."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+    return default if config is None else config
+
+
+def verl_settings(config: dict) -> dict:
+    """What the checks want to know of verl's configuration."""
+    if not config:
+        return {}
+    batch, mini = value_at(config, "data.train_batch_size"), value_at(config, f"{ACTOR}.ppo_mini_batch_size")
+    epochs = value_at(config, f"{ACTOR}.ppo_epochs", 1)
+    bypass = value_at(config, "algorithm.rollout_correction.bypass_mode", False)
+    warmup = value_at(config, "trainer.critic_warmup", 0)
+    return {
+        **({"critic_warmup": warmup} if warmup else {}),
+        "group_size": value_at(config, "actor_rollout_ref.rollout.n"),
+        "temperature": value_at(config, "actor_rollout_ref.rollout.temperature"),
+        "max_length": value_at(config, "data.max_response_length"),
+        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "grouped": value_at(config, "algorithm.adv_estimator")
+        in ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized"),
+    }
+
+
+def our_settings(config: dict) -> tuple[str, dict]:
+    """(trainer, what the checks want to know) of a config.json; `trainer` is "" where it does not say."""
+    if "num_generations" in config:
+        passes, per = config.get("num_iterations", 1), config.get("steps_per_generation", 0)
+        one = passes == 1 and per in (0, config.get("gradient_accumulation_steps", 0))
+        one = one and not config.get("generation_batch_size")
+        settings = {"group_size": config["num_generations"], "max_length": config.get("max_completion_length")}
+        settings |= {"temperature": config.get("temperature"), "updates": 1 if one else None, "grouped": True}
+        return "grpo_train", settings | {"fp16": config.get("precision") == "fp16"}
+    if "ppo_epochs" in config:
+        advantage = config.get("advantage") or config.get("algorithm") or "gae"
+        alone = ("gae", "ppo", "remax", "reinforce_pp")
+        settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
+        settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
+        settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
+        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0)}
+        settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
+    return "", {}
+
+
+def common_name(key: str, dialect: str) -> str | None:
+    """The common name of a framework's metric."""
+    names = {"ours": OURS, "trl": TRL, "verl": VERL}[dialect]
+    if key in names:
+        return names[key]
+    if re.fullmatch(HELD_OUT[dialect], key):
+        return "held_out"
+    part = re.fullmatch(PARTS[dialect], key)
+    return f"part:{part[1]}" if part else None
+
+
+def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
+    """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
+    held_out: dict[int, list[float]] = {}
+    for row in rows:
+        step = int(as_number(row.get("step")) or 0)
+        for key, raw in row.items():
+            name, value = common_name(str(key), dialect), as_number(raw)
+            if name is None or value is None:
+                continue
+            if not math.isfinite(value):
+                run.broken.append((str(key), step, value))
+                continue
+            run.names.setdefault(name, str(key))
+            if name == "held_out" and dialect == "verl":  # one key per data source: their mean
+                held_out.setdefault(step, []).append(value)
+                value = statistics.fmean(held_out[step])
+            run.series.setdefault(name, {})[step] = value
+        held_out.pop(step, None)
+    return run
+
+
+def drop_padded(run: LoggedRun) -> LoggedRun:
+    """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
+    longest = run.series.get("length_max", {})
+    limit = run.settings.get("max_length")
+    if not limit and longest:  # a length that half the steps reach and none exceeds is taken for the limit
+        top = max(longest.values())
+        limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
+    for step, value in longest.items():
+        if limit and value < limit and step in run.series.get("truncated", {}):
+            run.series["truncated"][step] = 0.0
+    return run
+
+
+def numbered(rows: list[dict]) -> list[dict]:
+    """Give rows without a step the count of training entries so far."""
+    step = 0
+    for row in rows:
+        is_training = "loss" in row or "reward" in row
+        step = int(as_number(row.get("step")) or (step + 1 if is_training else step))
+        row["step"] = step
+    return rows
+
+
+def parse(path: Path, text: str) -> LoggedRun:
+    """Read any of the formats."""
+    whole = None
+    if text.lstrip()[:1] in "{[":
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError):
+            whole = None
+    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
+        rows = [row for row in whole["log_history"] if isinstance(row, dict)]
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl"), numbered(rows), "trl")
+    rows, bad, count = rows_of_json(text)
+    if rows and len(rows) * 2 >= count:
+        run = parse_rows(path, rows)
+        if bad:
+            torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
+            what = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
+            run.remarks.append(f"{what} (line {bad[0]}); left out")
+        return run
+    rows = console_steps(text)
+    if rows:
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(printed_config(text)))
+        return drop_padded(fill_series(run, rows, "verl"))
+    rows = console_dicts(text)
+    if rows:
+        run = LoggedRun(str(path), "TRL console", "trl")
+        run.remarks.append("the console shows no steps: they are counted entries")
+        return fill_series(run, numbered(rows), "trl")
+    raise UnreadableError(
+        f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
+        "output, or verl's file log; try the run's folder"
+    )
+
+
+def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
+    """A run from JSONL rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+    if all(isinstance(row.get("data"), dict) for row in rows):
+        flat = [{**row["data"], "step": row.get("step")} for row in rows]
+        return drop_padded(fill_series(LoggedRun(str(path), "verl file log", "verl"), flat, "verl"))
+    keys = {key for row in rows for key in row}
+    if keys & set(OURS):
+        trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+        return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
+    return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
+
+
+def log_of_folder(folder: Path) -> Path:
+    """The log inside a run's folder."""
+    for name in ("metrics.jsonl", "trainer_state.json"):
+        if (folder / name).exists():
+            return folder / name
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
+    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
+    need_log(
+        states or len(others) == 1,
+        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
+        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
+    )
+    return states[-1] if states else others[0]
+
+
+def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
+    """Objects of a file beside the log; what cannot be read is remarked."""
+    other = path.with_name(name)
+    if not other.exists():
+        return []
+    try:
+        text = read_text(other)
+        return rows_of_json(text)[0] if name.endswith(".jsonl") else [dict(json.loads(text))]
+    except (UnreadableError, ValueError, TypeError, RecursionError):
+        run.remarks.append(f"{name} beside it could not be read")
+        return []
+
+
+def load_run(source: str, group_size: int = 0) -> LoggedRun:
+    """Read a run from a file or folder, with the config.json and samples.jsonl beside it."""
+    path = Path(source)
+    if path.is_dir():
+        path = log_of_folder(path)
+    run = parse(path, read_text(path))
+    if run.format == "metrics.jsonl":
+        run.samples = beside(path, "samples.jsonl", run)
+        for config in beside(path, "config.json", run):
+            trainer, run.settings = our_settings(config)
+            run.trainer = trainer or run.trainer
+    if group_size:
+        run.settings["group_size"] = group_size
+    seen = len(run.steps())
+    need_log(
+        seen or run.broken,
+        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
+        f"names such as {', '.join(list({'ours': OURS, 'trl': TRL, 'verl': VERL}[dialect_of(run)])[:3])}",
+    )
+    return run
+
+
+def dialect_of(run: LoggedRun) -> str:
+    """Whose metric names a run's log has."""
+    return run.trainer if run.trainer in ("trl", "verl") else "ours"

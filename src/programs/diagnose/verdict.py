@@ -1,0 +1,15 @@
+"""The verdict."""
+
+from dataclasses import asdict
+
+from programs.diagnose.logged_run import Finding, LoggedRun
+from programs.diagnose.output import TOO_SHORT
+
+
+def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
+    """A run's verdict as plain data."""
+    steps = run.steps() or [b[1] for b in run.broken]
+    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
+    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
+    facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
+    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}

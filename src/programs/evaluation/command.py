@@ -1,0 +1,64 @@
+"""The command line."""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+from parts.messages import UserError, say
+from parts.processes import leave_processes
+from programs.evaluation.comparison import print_comparison, read_report
+from programs.evaluation.data import ranks
+from programs.evaluation.models import open_models
+from programs.evaluation.run import evaluate, task_rows
+from programs.evaluation.settings import Config, parse_config, spread_pairs
+from programs.evaluation.task_table import check_choices, make_task
+
+
+def run(config: Config) -> int:
+    """Do what the settings say and return the exit code."""
+    check_choices(config)
+    if config.system_prompt and Path(config.system_prompt).is_file():
+        config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
+    random.seed(config.seed)  # for the user's graders
+    if config.compare:
+        before, after = map(read_report, config.compare)
+        print_comparison(before, after, config)
+        return 0
+    tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
+    loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
+    folder, reports = Path(config.output_dir), []
+    for model in open_models(config):
+        inner = folder if len(config.model) < 2 else folder / ("before", "after")[len(reports)]
+        reports.append(evaluate(config, loaded, model, inner))
+        del model  # before the next one is loaded
+    if len(reports) == 2 and ranks()[0] == 0:
+        print_comparison(*reports, config)
+    if ranks()[0] == 0:
+        print(f"report {folder}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    try:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        return run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv)))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(
+            f"error: got {error}; expected to read and write files; mend it and run the same command", file=sys.stderr
+        )
+        return 2
+    except KeyboardInterrupt:
+        say("stopped; what was computed is in the cache, the same command goes on")
+        return 130
+    finally:
+        leave_processes()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Tasks of the user: reward functions, own prompts and scores."""
+
+import inspect
+import math
+
+from parts.messages import RewardError, need
+from parts.reward_calls import call_limits
+from parts.reward_forms import load_rewards
+from parts.rewards import Reward
+from parts.rows import check_prompt
+from programs.evaluation.tasks import Task, mean_values
+
+
+class RewardTask(Task):
+    """Any reward functions: the graders of training are the graders here."""
+
+    name = "reward"
+    definition = "the mean of each function where it applies; score: their weighted sum"
+
+    def check(self):
+        specs = [*self.targets, *self.config.reward]
+        need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
+        self.graders = Reward(specs, call_limits(self.config))
+
+    def columns(self, row: dict) -> dict:
+        """A row as the Reward class takes it."""
+        reserved = ("prompt", "prompts", "completions", "completion_ids")
+        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
+
+    def check_row(self, row):
+        self.graders.check_columns(self.columns(row))
+
+    def score(self, rows, outputs):
+        flat = [(self.columns(row), out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
+        scores, parts = self.graders(
+            [row for row, _ in flat], [out["text"] for _, out in flat], [out["ids"] for _, out in flat]
+        )
+        found = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
+        applies = [any(x is not None for x in metrics.values()) for metrics in found]
+        flat_records = iter(
+            {
+                "metrics": m | {"score": s if a else None},
+                "extracted": None,
+                "reason": "" if a else "no function applies",
+            }
+            for m, s, a in zip(found, scores, applies, strict=True)
+        )
+        records = [[next(flat_records) for _ in outs] for outs in outputs]
+        return records, mean_values(records)
+
+
+class Custom(Task):
+    """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
+
+    name = "custom"
+    definition = "the mean of what the task's own score returns"
+
+    def check(self):
+        need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
+        ((found, _),) = load_rewards(self.targets[0])
+        self.own = found() if inspect.isclass(found) else found
+        self.score_row = getattr(self.own, "score", self.own)
+        need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
+
+    def question(self, row):
+        if not hasattr(self.own, "prompt"):
+            return super().question(row)
+        prompt = self.ask_own("prompt", row)
+        check_prompt(prompt, f"prompt of {self.label}")
+        return prompt
+
+    def target(self, row):
+        return self.ask_own("target", row) if hasattr(self.own, "target") else super().target(row)
+
+    def ask_own(self, method: str, row: dict):
+        """What the class says of a row."""
+        try:
+            return getattr(self.own, method)(row)
+        except Exception as error:
+            raise RewardError(f"{method} of {self.label}: raised {type(error).__name__}: {error}") from error
+
+    def stops(self, chat):
+        return list(getattr(self.own, "stop", []))
+
+    def score_one(self, row, out):
+        where = f"task {self.label}, completion {out['text'][:200]!r}"
+        try:
+            result = self.score_row(row, out["text"])
+        except Exception as error:
+            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
+        metrics = dict(result) if isinstance(result, dict) else {"score": result}
+        extra = {key: metrics.pop(key) for key in ("extracted", "reason") if key in metrics}
+        for name, value in metrics.items():
+            value = value.item() if hasattr(value, "item") else value
+            good = value is None or (isinstance(value, int | float) and math.isfinite(value))
+            if not good:
+                raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
+            metrics[name] = None if value is None else float(value)
+        return {"extracted": None, "reason": "", **extra, "metrics": metrics}

@@ -1,0 +1,125 @@
+"""Tasks of log-probs: perplexity, multiple choice."""
+
+import math
+import re
+from typing import ClassVar
+
+from parts.messages import need
+from programs.evaluation.data import user_text
+from programs.evaluation.extraction import text_windows
+from programs.evaluation.statistics import Values
+from programs.evaluation.tasks import Task, mean_values
+
+
+class Perplexity(Task):
+    """Log-probs of whole texts."""
+
+    name = "perplexity"
+    logprobs = True
+    options: ClassVar[dict] = {"bos": "lm_eval", "stride": 0, "column": ""}
+
+    def check(self):
+        super().check()
+        bos = self.option("bos", ("lm_eval", "once", "none"))
+        start = {
+            "lm_eval": "given BOS (end token without one) before the text as the tokenizer encodes it, so that a BOS "
+            "of the tokenizer's own is scored, as lm-evaluation-harness does",
+            "once": "given one BOS (end token without one), which is not scored",
+            "none": "given its first token, which is not scored",
+        }[bos]
+        stride = self.settings["stride"]
+        windows = f"{stride} new tokens a window" if stride else "disjoint windows of the context with one token before"
+        self.definition = f"each text is {start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
+
+    def text(self, row: dict) -> str:
+        """The text of a row."""
+        names = [self.settings["column"]] if self.settings["column"] else ["text", "page", "content", "completion"]
+        text = self.require(row, names)
+        need(isinstance(text, str) and text, f"got {str(text)[:60]!r}; expected a non-empty text")
+        return text
+
+    def check_row(self, row):
+        self.text(row)
+
+    def requests(self, row: dict, model) -> list[tuple[list[int], list[int]]]:
+        """(context, scored) token pairs of a row."""
+        length, bos = model.max_length, self.settings["bos"]
+        stride = self.settings["stride"] or length
+        need(1 <= stride <= length, f"got stride {stride}; expected 1 to the context of {length} tokens")
+        text = self.text(row)
+        tokens = model.encode(text) if bos == "lm_eval" else model.tokenizer.encode(text, add_special_tokens=False)
+        return text_windows(tokens, [] if bos == "none" else [model.prefix_id], length, stride)
+
+    def score(self, rows, outputs):
+        texts = [self.text(row) for row in rows]
+        nats = [-math.fsum(out["logprob"] for out in outs) for outs in outputs]
+        tokens = [sum(out["count"] for out in outs) for outs in outputs]
+        words, sizes = [len(re.split(r"\s+", t)) for t in texts], [len(t.encode("utf-8", "replace")) for t in texts]
+        values = {
+            "token_perplexity": Values(nats, tokens, True, False),
+            "word_perplexity": Values(nats, words, True, False),
+            "byte_perplexity": Values(nats, sizes, True, False),
+            "bits_per_byte": Values([x / math.log(2) for x in nats], sizes, False, False),
+        }
+        records = [
+            [{"metrics": {"nats": x, "tokens": t, "words": w, "bytes": s}, "extracted": None, "reason": ""}]
+            for x, t, w, s in zip(nats, tokens, words, sizes, strict=True)
+        ]
+        return records, values
+
+
+class MultipleChoice(Task):
+    """The most likely of the choices."""
+
+    name = "multiple_choice"
+    logprobs = True
+    options: ClassVar[dict] = {"template": "auto"}
+    definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
+
+    def check(self):
+        super().check()
+        self.option("template", ("auto", "qa", "plain"))
+
+    def question(self, row):
+        prompt, template = super().question(row), self.settings["template"]
+        if template == "qa" or (template == "auto" and "prompt" not in row):
+            return f"Question: {user_text(prompt)}\nAnswer:"
+        return prompt
+
+    def choices(self, row: dict) -> tuple[list[str], int]:
+        """The choices and the index of the right one."""
+        choices, labels = self.require(row, ("choices", "options", "endings")), None
+        if isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
+            choices, labels = choices.get("text"), choices.get("label")
+        good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
+        need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
+        gold = self.require(row, ("answer", "label", "answerKey", "gold"))
+        if isinstance(gold, str) and gold in choices:
+            return choices, choices.index(gold)
+        if labels and gold in labels:
+            return choices, labels.index(gold)
+        if isinstance(gold, str):
+            gold = int(gold) if gold.isdigit() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
+        valid = isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < len(choices)
+        need(valid, f"got answer {gold!r} for {len(choices)} choices; expected an index from 0, a letter, or the text")
+        return choices, gold
+
+    def target(self, row):
+        choices, gold = self.choices(row)
+        return choices[gold]
+
+    def check_row(self, row):
+        self.choices(row)
+
+    def score(self, rows, outputs):
+        records = []
+        for row, outs in zip(rows, outputs, strict=True):
+            choices, gold = self.choices(row)
+            logprobs = [out["logprob"] for out in outs]
+            picked = max(range(len(choices)), key=logprobs.__getitem__)
+            normed = [x / len(c) for x, c in zip(logprobs, choices, strict=True)]
+            picked_norm = max(range(len(choices)), key=normed.__getitem__)
+            metrics = {"acc": float(picked == gold), "acc_norm": float(picked_norm == gold)}
+            record = {"metrics": metrics, "extracted": choices[picked], "logprobs": logprobs, "gold": choices[gold]}
+            records.append([record | {"reason": "right" if picked == gold else f"not {choices[gold]!r}"}])
+        return records, mean_values(records)

@@ -1,0 +1,67 @@
+"""Settings."""
+
+from dataclasses import dataclass
+
+from parts.bundle import EMBEDDED_MODEL
+from parts.settings import BaseConfig, parse_settings, setting
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # what
+    task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
+    model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
+    data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
+    limit: int = setting(0, "only the first rows (0: all)")
+    compare: list[str] = setting([], "results.json of two runs, before and after: only the paired tests, no model")
+    completion_column: str = setting("", "grade this column of the data instead of a model's completions")
+    output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl, report.html and the cache")
+    # prompt
+    fewshot: int = setting(0, "worked rows before each prompt")
+    fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
+    fewshot_as_turns: bool = setting(True, "with a chat template: turns of their own, not one user message")
+    chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    system_prompt: str = setting("", "text, or a file that holds it")
+    reward: list[str] = setting([], "FILE.py:function[*weight] of the task reward, repeatable")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
+    reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
+    # sampling
+    n: int = setting(1, "completions per prompt")
+    temperature: float = setting(0.0, "0 is greedy")
+    top_p: float = setting(1.0, "sample from the smallest set of tokens with this probability")
+    max_new_tokens: int = setting(256, "longest completion")
+    stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
+    seed: int = setting(0, "seed of sampling and bootstrap")
+    # engine
+    engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
+    base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
+    base_model: str = setting("", "base of an adapter folder (default: the one it names)")
+    concurrency: int = setting(16, "requests to --base_url at a time")
+    precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
+    batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
+    batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
+    max_length: int = setting(0, "context in tokens (0: the model's)")
+    vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
+    cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
+    cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
+    # report
+    bootstrap: int = setting(2000, "bootstrap samples")
+    shown_samples: int = setting(50, "samples per task in report.html")
+
+
+def spread_pairs(argv: list[str]) -> list[str]:
+    """Write `--compare A B` as `--compare A --compare B`."""
+    for i, flag in enumerate(argv):
+        if flag == "--compare" and i + 2 < len(argv) and not argv[i + 2].startswith("-"):
+            return [*argv[: i + 2], *spread_pairs(["--compare", *argv[i + 2 :]])]
+    return argv
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)

@@ -1,0 +1,160 @@
+"""Intervals, paired tests, pass@k."""
+
+import math
+from dataclasses import dataclass
+
+from parts.messages import need
+
+Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    p, shrink = successes / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+def mcnemar_exact(better: int, worse: int) -> float:
+    """Two-sided exact p of as uneven a split of the pairs that differ (McNemar 1947), binomial with 1/2.
+
+    >>> mcnemar_exact(9, 0)
+    0.00390625
+    """
+    n, tail = better + worse, sum(math.comb(better + worse, i) for i in range(min(better, worse) + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def paired_proportion_interval(better: int, worse: int, n: int) -> tuple[float, float]:
+    """95 % interval of the difference of paired proportions, one row added to each side (Bonett and Price 2012)."""
+    up, down = (better + 1) / (n + 2), (worse + 1) / (n + 2)
+    half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
+    return max(-1.0, up - down - half), min(1.0, up - down + half)
+
+
+def rows_needed(difference: float, stderr: float, n: int) -> int | None:
+    """Rows that show such a difference at p < 0.05 in 4 runs of 5, given its standard error over n rows."""
+    return math.ceil(n * ((Z95 + Z_POWER) * stderr / difference) ** 2) if difference else None
+
+
+def resampled_ratios(columns: list, samples: int, seed: int):
+    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows."""
+    import numpy as np
+
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
+    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
+    for start in range(0, samples, step):
+        picked = rng.integers(0, n, size=(min(step, samples - start), n))
+        sums.append(table[picked].sum(axis=1))
+    return np.concatenate(sums)
+
+
+@dataclass
+class Values:
+    """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None is not applicable."""
+
+    top: list
+    bottom: list | None = None
+    exp: bool = False  # f is exp, as of perplexities
+    higher_is_better: bool | None = True
+
+    def of(self, ratio):
+        """f of a number or array."""
+        import numpy as np
+
+        with np.errstate(over="ignore"):  # inf is handled where it is reported
+            return np.exp(ratio) if self.exp else ratio
+
+    def columns(self, rows) -> list[list[float]]:
+        """[top, bottom] of some rows."""
+        return [[self.top[i] for i in rows], [1.0 if self.bottom is None else self.bottom[i] for i in rows]]
+
+    def is_proportion(self) -> bool:
+        """Whether all values are 0 or 1."""
+        return self.bottom is None and not self.exp and all(x in (0, 1) for x in self.top if x is not None)
+
+
+def summarize(values: Values, samples: int, seed: int) -> dict:
+    """Value, standard error and 95 % interval of a metric, and how they were computed."""
+    import numpy as np
+
+    rows = [i for i, x in enumerate(values.top) if x is not None]
+    top, bottom = values.columns(rows)
+    result = {"value": None, "stderr": None, "ci95": None, "n": len(rows), "of": len(values.top), "interval": "none"}
+    result["higher_is_better"] = values.higher_is_better
+    if not rows or not sum(bottom):
+        return result
+    value, n = float(values.of(math.fsum(top) / math.fsum(bottom))), len(rows)
+    if not math.isfinite(value):
+        return result | {"interval": "too large for a number"}
+    result["value"] = value
+    if values.is_proportion():
+        result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
+    elif n > 1:
+        sums = resampled_ratios([top, bottom], samples, seed)
+        draws = values.of(sums[:, 0] / sums[:, 1])
+        ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+    if n > 1 and values.bottom is None and not values.exp:
+        result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
+    return result
+
+
+def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
+    """Paired test of two runs' values on the same rows, in the same order; None without a row that both have."""
+    rows = [i for i, pair in enumerate(zip(before.top, after.top, strict=True)) if None not in pair]
+    n = len(rows)
+    if not n:
+        return None
+    (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
+    one, two = (float(v.of(math.fsum(x) / math.fsum(y))) for v, x, y in ((before, a, a_base), (after, b, b_base)))
+    result = {"before": one, "after": two, "difference": two - one, "rows": n}
+    if before.is_proportion() and after.is_proportion():
+        up, down = (sum(x < y for x, y in pair) for pair in (zip(a, b, strict=True), zip(b, a, strict=True)))
+        result |= {"test": "exact McNemar", "p": mcnemar_exact(up, down), "better": up, "worse": down}
+        result["ci95"] = list(paired_proportion_interval(up, down, n))
+        stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
+    elif n > 1:
+        import numpy as np
+
+        sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
+        draws = after.of(sums[:, 2] / sums[:, 3]) - before.of(sums[:, 0] / sums[:, 1])
+        result["ci95"] = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        # the draws around their own centre are what chance does where there is no difference
+        far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
+        result |= {"test": "paired bootstrap", "p": float((far + 1) / (samples + 1))}
+        stderr = float(draws.std(ddof=1))
+    else:
+        return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
+    # a split without noise, such as 9 better and none worse of 9, still needs the 6 rows that make p < 0.05
+    needed = rows_needed(result["difference"], stderr, n)
+    return result | {"rows_needed": needed and max(needed, 6)}
+
+
+def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
+    """The comparison in words."""
+    change = f"{name}: {result['before']:.4g} -> {result['after']:.4g}, difference {result['difference']:+.4g}"
+    if result["p"] is None:
+        return f"{change}; one row shows nothing"
+    low, high = result["ci95"]
+    counts = f", {result['better']} rows better, {result['worse']} worse" if "better" in result else ""
+    change += f", 95 % interval [{low:+.4g}, {high:+.4g}], p = {result['p']:.2g} ({result['test']}, "
+    change += f"{result['rows']} rows{counts}). "
+    if result["p"] < 0.05:
+        up = result["difference"] > 0
+        return change + {None: "A real change.", up: "A real gain."}.get(higher_is_better, "A real loss.")
+    if not result["rows_needed"]:
+        return change + "No difference at all."
+    return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."

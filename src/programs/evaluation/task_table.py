@@ -1,0 +1,50 @@
+"""Tasks by name."""
+
+import math
+import os
+from pathlib import Path
+
+from parts.chat import template_settings
+from parts.messages import need, suggest
+from programs.evaluation.own_tasks import Custom, RewardTask
+from programs.evaluation.run import evaluation_template
+from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
+from programs.evaluation.settings import Config
+from programs.evaluation.tasks import Code, Generation, Math, Task
+
+
+def check_choices(config: Config) -> None:
+    """Raise UserError for settings that cannot work."""
+    for name in ("n", "max_new_tokens", "batch_tokens", "bootstrap", "concurrency", "reward_concurrency"):
+        need(getattr(config, name) > 0, f"got {name} {getattr(config, name)}; expected at least 1")
+    zero_or_more = ("limit", "fewshot", "batch_size", "max_length", "shown_samples", "seed")
+    for name in (*zero_or_more, "reward_timeout", "reward_retries"):
+        need(getattr(config, name) >= 0, f"got {name} {getattr(config, name)}; expected 0 or more")
+    own = evaluation_template(config)
+    got = f"got chat_template {own!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
+    need(not own or Path(own).is_file(), got)
+    need(not (own and config.base_url), "got --chat_template FILE with --base_url; expected the server's own; try auto")
+    template_settings(config)
+    need(0 <= config.temperature < math.inf, f"got temperature {config.temperature}; expected 0 or more")
+    need(0 < config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1")
+    greedy = config.n > 1 and not config.temperature and not config.completion_column
+    need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
+    need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
+    need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
+    need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
+    need(all(config.stop), "got an empty --stop; expected text")
+    need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
+    local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    for flag, given in local.items():
+        need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
+
+
+TASKS = {kind.name: kind for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom)}
+
+
+def make_task(text: str, config: Config) -> Task:
+    """The task of a --task flag."""
+    name = text.partition(":")[0]
+    need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
+    return TASKS[name](text, config)

@@ -1,0 +1,329 @@
+"""What a task is; generation, mathematics, code."""
+
+import ast
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from parts.messages import UserError, need, suggest
+from parts.rows import check_prompt
+from programs.evaluation.data import first_of, sibling, user_text
+from programs.evaluation.extraction import (
+    FORMATS,
+    extract_flexible,
+    extract_strict,
+    gsm8k_form,
+    has_format,
+    ngram_share,
+)
+from programs.evaluation.settings import Config
+from programs.evaluation.statistics import Values, pass_at_k
+
+PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
+
+
+class Task:
+    """One task: what to ask of a row, and how to score what comes back.
+
+    `score(rows, outputs)` gets one list of n outputs {"text", "ids", "tokens", "finish"} per row and returns
+    (records, values): per row a list of n dicts for samples.jsonl, and {metric: Values} over the rows.
+    """
+
+    name = "task"
+    logprobs = False  # scored by log-probs instead of completions
+    options: ClassVar[dict] = {}  # option: default, whose type the option has
+    definition = ""
+
+    def __init__(self, text: str, config: Config):
+        self.label, self.config = text, config
+        self.settings = {"data": "", "limit": 0, "max_new_tokens": 0, **self.options}
+        self.targets = []
+        for part in filter(None, text.partition(":")[2].split(",")):
+            key, equals, value = part.partition("=")
+            if not equals:
+                self.targets.append(part)
+                continue
+            near = suggest(key, list(self.settings))
+            need(key in self.settings, f"got task {text!r}; expected options {', '.join(self.settings)}{near}")
+            kind = type(self.settings[key])
+            try:
+                self.settings[key] = kind(value)
+            except ValueError:
+                raise UserError(f"got {key} {value!r} in task {text!r}; expected a {kind.__name__}") from None
+        self.check()
+
+    def check(self) -> None:
+        """Raise UserError for options that cannot work."""
+        need(not self.targets, f"got {self.targets[0] if self.targets else ''!r} in {self.label!r}; expected key=value")
+
+    def option(self, name: str, choices) -> str:
+        """The value of an option that must be one of `choices`."""
+        value = self.settings[name]
+        need(value in choices, f"got {name}={value} in {self.label!r}; expected one of {', '.join(choices)}")
+        return value
+
+    def stops(self, chat: bool) -> list[str]:
+        """Strings that end a completion."""
+        return []
+
+    def question(self, row: dict):
+        """The prompt of a row: text, or chat messages."""
+        prompt = first_of(row, PROMPT_COLUMNS)
+        need(prompt is not None, f"got columns {', '.join(row)}; expected one of {', '.join(PROMPT_COLUMNS)}")
+        check_prompt(prompt, "column prompt")
+        return prompt
+
+    def target(self, row: dict) -> str:
+        """What the assistant says to a few-shot row."""
+        answer = first_of(row, ("completion", "solution", "answer", "canonical_solution", "code"))
+        text = user_text(answer) if isinstance(answer, list) and answer else answer
+        need(isinstance(text, str), f"got columns {', '.join(row)}; expected completion, solution or answer as text")
+        return text
+
+    def require(self, row: dict, names) -> object:
+        """The first of these columns, or UserError."""
+        value = first_of(row, names)
+        need(value is not None, f"task {self.name} got columns {', '.join(row)}; expected one of {', '.join(names)}")
+        return value
+
+    def check_row(self, row: dict) -> None:
+        """Raise UserError unless the row has what the scoring needs."""
+
+    def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
+        """Records and values of all rows."""
+        records = [[self.score_one(row, out) for out in outs] for row, outs in zip(rows, outputs, strict=True)]
+        return records, mean_values(records)
+
+    def score_one(self, row: dict, out: dict) -> dict:
+        """{"metrics": {name: number or None}, "extracted", "reason"} of one completion."""
+        raise TypeError(f"{type(self).__name__} scores no single completion")
+
+
+def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:
+    """Values of each metric in the records: a row's is the mean over its samples that have one."""
+    names, values = list(dict.fromkeys(n for outs in records for r in outs for n in r["metrics"])), {}
+    for name in names:
+        found = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+        better = False if name in lower else None if name.startswith(("length", "distinct", "repetition")) else True
+        values[name] = Values([sum(x) / len(x) if x else None for x in found], higher_is_better=better)
+    return values
+
+
+class Generation(Task):
+    """What completions look like."""
+
+    name = "generation"
+    options: ClassVar[dict] = {"format": ""}
+    definition = "distinct_n and repetition_4 over whitespace-separated words of each completion; truncated: no end"
+
+    def check(self):
+        super().check()
+        if self.settings["format"]:
+            self.option("format", FORMATS)
+
+    def score(self, rows, outputs):
+        records, _ = super().score(rows, outputs)
+        return records, mean_values(records, lower=("truncated", "empty"))
+
+    def score_one(self, row, out):
+        text, words = out["text"], out["text"].split()
+        metrics = {"length_tokens": out["tokens"], "length_characters": len(text)}
+        metrics |= {f"distinct_{n}": ngram_share(words, n) for n in (1, 2, 3)}
+        share = ngram_share(words, 4)
+        metrics["repetition_4"] = None if share is None else 1 - share
+        metrics["truncated"] = None if out["finish"] == "given" else float(out["finish"] == "length")
+        metrics["empty"] = float(not text.strip())
+        if self.settings["format"]:
+            metrics["format_valid"] = float(has_format(text, self.settings["format"]))
+        return {"metrics": metrics, "extracted": None, "reason": f"ended by {out['finish']}"}
+
+
+class Math(Task):
+    """Final answers of mathematical problems."""
+
+    name = "math"
+    options: ClassVar[dict] = {"template": "auto", "k": ""}
+    definition = (
+        "strict, flexible: strict-match and flexible-extract of GSM8K in lm-evaluation-harness 0.4.13; "
+        "verified: math_grader.py on the final answer (box, tag, ####, 'the answer is', or nothing but an answer)"
+    )
+    golds = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+
+    def check(self):
+        super().check()
+        self.option("template", ("auto", "gsm8k", "plain"))
+        self.ks = read_ks(self)
+
+    def question(self, row):
+        prompt, template = super().question(row), self.settings["template"]
+        if template == "gsm8k" or (template == "auto" and "prompt" not in row):
+            return f"Question: {user_text(prompt)}\nAnswer:"
+        return prompt
+
+    def stops(self, chat):
+        return ["Question:", "</s>", "<|im_end|>"]
+
+    def target(self, row):
+        solution = first_of(row, ("solution", "completion"))
+        return super().target(row) if solution is None else super().target({"solution": solution})
+
+    def check_row(self, row):
+        self.require(row, self.golds)
+
+    def score_one(self, row, out):
+        grader, gold, text = sibling("math_grader"), first_of(row, self.golds), out["text"]
+        grader.start_worker(patience_s=60)  # an evaluation waits for it rather than leave an answer out
+        expected = gsm8k_form(str(gold))
+        numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
+        metrics = {}
+        for name, extract in (("strict", extract_strict), ("flexible", extract_flexible)):
+            metrics[name] = float(gsm8k_form(extract(text)) == expected) if numeric else None
+        metrics["verified"] = grader.math_score(text, gold)
+        answer = grader.final_answer(text)
+        reason = "no final answer found" if answer is None else "right" if metrics["verified"] else "wrong answer"
+        reason = reason if metrics["verified"] is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        cut = " (cut off)" if out["finish"] == "length" else ""
+        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": grader.gold_answer(gold)}
+        return record | {"strict": extract_strict(text), "flexible": extract_flexible(text)}
+
+    def score(self, rows, outputs):
+        records, values = super().score(rows, outputs)
+        return records, values | pass_values(records, "verified", self.ks)
+
+
+def read_ks(task: Task) -> list[int]:
+    """The option k=1/10 as numbers, none above the samples there are."""
+    try:
+        ks = [int(k) for k in filter(None, str(task.settings["k"]).split("/"))]
+    except ValueError:
+        raise UserError(f"got k={task.settings['k']} in {task.label!r}; expected numbers like k=1/10") from None
+    n = math.inf if task.config.completion_column else task.config.n
+    for k in ks:
+        need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
+    return ks
+
+
+def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
+    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
+    values = {f"pass@{k}": [] for k in ks}
+    for outs in records:
+        passed = [r["metrics"].get(metric) for r in outs]
+        usable = [x for x in passed if x is not None]
+        for k in ks:
+            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
+    return {name: Values(x) for name, x in values.items()}
+
+
+class Code(Task):
+    """Programs, run against tests."""
+
+    name = "code"
+    options: ClassVar[dict] = {"k": "1", "timeout_s": 3.0}
+    definition = "a sample passes if all its tests do, in sandbox.py; pass@k = 1 - C(n - c, k) / C(n, k) per problem"
+    fence = re.compile(r"```(?:python|py|python3)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+
+    def check(self):
+        super().check()
+        self.ks = read_ks(self)
+        need(self.settings["timeout_s"] > 0, f"got timeout_s in {self.label!r}; expected more than 0")
+
+    def question(self, row):
+        prompt = super().question(row)
+        if isinstance(prompt, list) and len(prompt) == 1 and self.head(row):
+            return prompt[0]["content"]
+        if "prompt" not in row and row.get("test_list"):
+            return f"{prompt}\nYour code should pass these tests:\n\n" + "\n".join(row["test_list"]) + "\n"
+        return prompt
+
+    def head(self, row: dict) -> str:
+        """The prompt, where it is the beginning of the program."""
+        text, name = user_text(super().question(row)), row.get("entry_point")
+        return text if name and re.search(rf"^\s*(?:async )?def {re.escape(str(name))}\b", text, re.M) else ""
+
+    def stops(self, chat):
+        return [] if chat else ["\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```\n", "[DONE]"]
+
+    def check_row(self, row):
+        self.require(row, ("tests", "test", "test_list", "test_cases"))
+
+    def program(self, row: dict, text: str) -> str:
+        """The program in a completion: a fenced block, the continuation of the prompt, or the text itself."""
+        head, blocks = self.head(row), self.fence.findall(text)
+        if not blocks:
+            name = re.escape(str(row.get("entry_point")))
+            whole = re.search(rf"^(?:async )?def {name}\b", text, re.M)
+            return text if whole or not head else head + text
+        try:
+            ast.parse(head)  # its imports and helpers; the function itself is defined anew by the block
+        except SyntaxError:
+            return blocks[-1]
+        return f"{head}\n{blocks[-1]}" if head else blocks[-1]
+
+    def score(self, rows, outputs):
+        sandbox, jobs = sibling("sandbox"), []
+        for row, outs in zip(rows, outputs, strict=True):
+            tests = first_of(row, ("tests", "test", "test_list", "test_cases"))
+            if isinstance(tests, str) and tests.lstrip()[:1] in ("[", "{"):
+                tests = json.loads(tests)
+            setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
+            setup = setup if setup.strip() else self.head(row)
+            extra = {"entry_point": row.get("entry_point"), "setup": setup, "timeout_s": self.settings["timeout_s"]}
+            jobs += [{"code": self.program(row, out["text"]), "tests": tests, **extra} for out in outs]
+        try:
+            verdicts = iter(list(zip(sandbox.run_many(jobs), jobs, strict=True)))
+        except (sandbox.BadTests, sandbox.SandboxError) as error:
+            raise UserError(f"task code: {error}") from None
+        records = [[self.record(*next(verdicts)) for _ in outs] for outs in outputs]
+        return records, pass_values(records, "passed", self.ks)
+
+    def record(self, verdict, job: dict) -> dict:
+        """The record of one program; tests that cannot be used do not count."""
+        usable = verdict.status not in ("no_tests", "invalid_tests")
+        passed = float(verdict.all_passed) if usable else None
+        reason = f"{verdict.status}: {verdict.passed} of {verdict.total} tests; {verdict.detail}"
+        return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}
+
+
+@dataclass
+class Request:
+    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
+
+    ids: list[int]
+    scored: list[int] | None = None
+    stops: list[str] = field(default_factory=list)
+    limit: int = 0  # most new tokens
+    sample: int = 0  # which of the n completions
+    prompt: object = None  # text or messages, for servers
+    given: str | None = None  # the completion itself, with --completion_column
+    cut: bool = False  # the beginning did not fit the context
+
+    def key(self) -> str:
+        """What the result depends on, besides model and settings."""
+        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+    def seed(self) -> int:
+        """A number that depends on the prompt only."""
+        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
+
+
+def fingerprint(source: str, full: int = 2**32) -> str:
+    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    total = hashlib.sha256()
+    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
+    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
+        size, block = path.stat().st_size, 2**20
+        total.update(f"{path.name} {size}".encode())
+        with path.open("rb") as f:
+            if size <= full:
+                total.update(hashlib.file_digest(f, "sha256").digest())
+                continue
+            total.update(str(path.stat().st_mtime_ns).encode())
+            for i in range(256):
+                f.seek(max(0, size - block) * i // 255)
+                total.update(f.read(block))
+    return total.hexdigest()[:16]

@@ -1,0 +1,144 @@
+"""Models in vLLM and on servers."""
+
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from parts.chat import give_template, template_settings
+from parts.messages import UserError, need
+from parts.precision import compute_dtype
+from programs.evaluation.extraction import cut_at
+from programs.evaluation.local_model import LocalModel
+from programs.evaluation.run import evaluation_template
+from programs.evaluation.settings import Config
+from programs.evaluation.tasks import Request
+
+
+class VllmModel(LocalModel):
+    """The same by vLLM; completions only."""
+
+    can_logprobs = False
+
+    def load(self, source: str) -> tuple:
+        try:
+            import vllm
+        except ImportError:
+            raise UserError(
+                "got --engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or --engine hf"
+            ) from None
+        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+        adapter = (Path(source) / "adapter_config.json").is_file()
+        need(not adapter, f"got adapters {source!r} with vllm; expected merged weights; try --engine hf")
+        kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
+        settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
+        settings["max_model_len"] = self.config.max_length or None
+        try:
+            self.vllm, self.llm = vllm, vllm.LLM(model=source, enable_prefix_caching=True, **settings)
+            shape = AutoConfig.from_pretrained(source)
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            give_template(tokenizer, evaluation_template(self.config))
+        except Exception as error:
+            raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
+        try:
+            generation = GenerationConfig.from_pretrained(source)
+        except OSError:
+            generation = GenerationConfig.from_model_config(shape)
+        return ConfigOnly(shape, generation, kind), tokenizer, getattr(shape, "_commit_hash", None)
+
+    def generate(self, requests, done):
+        params = [
+            self.vllm.SamplingParams(
+                max_tokens=r.limit,
+                temperature=self.config.temperature,
+                top_p=self.config.top_p,
+                stop=r.stops or None,
+                stop_token_ids=self.eos_ids,
+                skip_special_tokens=False,
+                seed=(r.seed() + r.sample + self.config.seed) % 2**31,
+            )
+            for r in requests
+        ]
+        outputs = self.llm.generate([{"prompt_token_ids": r.ids} for r in requests], params, use_tqdm=False)
+        for i, (request, output) in enumerate(zip(requests, outputs, strict=True)):
+            done(i, self.finished(request, list(output.outputs[0].token_ids)))
+
+
+class ConfigOnly:
+    """What LocalModel reads of a model that lives elsewhere."""
+
+    def __init__(self, config, generation_config, dtype):
+        self.config, self.generation_config, self.dtype = config, generation_config, dtype
+
+    def parameters(self):
+        """One stand-in that has a dtype and no weights."""
+        import torch
+
+        return iter([torch.empty(0, dtype=getattr(torch, self.dtype))])
+
+    def forward(self):
+        """Never called."""
+
+
+class ServerModel:
+    """An OpenAI-compatible server; chat messages go to /chat/completions, text to /completions."""
+
+    can_logprobs = False
+    tokenizer, max_length, budget, load_s, parameters = None, None, None, 0.0, None
+
+    def __init__(self, config: Config):
+        self.config, self.source, self.tokens, self.notes = config, config.model[0], 0, []
+        self.template = template_settings(config)
+        self.hash = " ".join([config.base_url, self.source, json.dumps(self.template) * bool(self.template)]).rstrip()
+        self.notes.append("a server's weights cannot be hashed: empty the cache when they change")
+
+    def generate(self, requests, done):
+        with ThreadPoolExecutor(self.config.concurrency) as pool:
+            for i, output in enumerate(pool.map(self.ask, requests)):
+                done(i, output)
+
+    def ask(self, request: Request) -> dict:
+        """One completion; a busy server is asked five times."""
+        chat = isinstance(request.prompt, list)
+        body = {"model": self.source, "max_tokens": request.limit, "temperature": self.config.temperature}
+        body |= {"top_p": self.config.top_p, "seed": (request.seed() + request.sample + self.config.seed) % 2**31}
+        body |= {"messages" if chat else "prompt": request.prompt}
+        if chat and self.template:
+            body["chat_template_kwargs"] = self.template
+        if request.stops:
+            body["stop"] = request.stops[:4]  # servers take four; all of them are cut off here
+        url = self.config.base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get("OPENAI_API_KEY"):
+            headers["Authorization"] = f"Bearer {key}"
+        answer = self.post(urllib.request.Request(url, json.dumps(body).encode(), headers))
+        try:
+            choice = answer["choices"][0]
+            whole = (choice["message"]["content"] if chat else choice["text"]) or ""
+        except (KeyError, IndexError, TypeError):
+            raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text") from None
+        text = cut_at(whole, request.stops)
+        tokens = (answer.get("usage") or {}).get("completion_tokens")
+        self.tokens += tokens or 0
+        finish = "length" if choice.get("finish_reason") == "length" and text == whole else "stop"
+        return {"text": text, "ids": [], "tokens": tokens, "finish": finish}
+
+    def post(self, request) -> dict:
+        """The JSON answer of the server."""
+        for attempt in range(5):
+            try:
+                with urllib.request.urlopen(request, timeout=600) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                what = f"{error} {error.read()[:200]!r}"
+                if error.code not in (408, 429, 500, 502, 503, 504):
+                    break
+            except (OSError, ValueError) as error:
+                what = str(error)
+            time.sleep(0.5 * 2**attempt)
+        raise UserError(f"got {what} from {request.full_url}; expected an answer; try another --base_url or --model")

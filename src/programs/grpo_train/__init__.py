@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "trl>=1.16,<1.17", "transformers>=5.23,<6", "torch>=2.6", "datasets", "accelerate", "peft", "numpy", "pyyaml",
+#   "tqdm", "matplotlib", "pyarrow",
+# ]
+# ///
+"""GRPO through TRL's GRPOTrainer: any causal language model, any Python reward, one GPU or many.
+
+One rollout samples G completions per prompt (`num_generations`), scores them, and compares each with its own group:
+
+    advantage    A_i = (r_i - mean(r_1..r_G)) / (std(r_1..r_G) + 1e-4)                     Shao 2024, section 4.1.2
+                 no division with --scale_rewards none (Liu 2025), the batch's std with batch
+    loss         -min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A) + beta k3(policy || reference)  eq. 3
+                 averaged over all tokens of the rollout with dapo (Yu 2025, eq. 8), per completion with grpo
+
+The settings have TRL's names and, for models above 50M parameters, TRL's learning rate. What this file adds: checks
+that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
+survives a resume, and final/ loaded once more to show that it works.
+
+Deliberately left out: tools and environments (multi-turn), images, and a critic (scripts/ppo_train.py has one).
+
+    python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
+    python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
+        --preset MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
+    accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
+
+Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+"""
+
+ROOMS = (
+    "settings",
+    "data",
+    "arithmetic",
+    "rewards",
+    "stages",
+    "evaluation",
+    "logs",
+    "checkpoints",
+    "trainer",
+    "prepare",
+    "memory",
+    "dry_run",
+    "run",
+)

@@ -1,0 +1,126 @@
+"""Batch arithmetic, and our settings as TRL's."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from parts.messages import UserError, need
+from parts.precision import precision_on
+from programs.grpo_train.data import trl_template_settings
+from programs.grpo_train.settings import OPTIONAL, SAME, Config, trainer_fields
+
+
+@dataclass
+class BatchPlan:
+    """How steps, rollouts and prompts divide; all counts are over all processes."""
+
+    completions_per_rollout: int
+    prompts_per_rollout: int
+    completions_per_step: int
+    steps_per_rollout: int  # optimizer steps, rounded up to whole rollouts
+    rollouts: int
+    steps: int
+
+
+def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
+    """Batch arithmetic of a resolved config; raises UserError where something does not divide."""
+    batch, group = config.per_device_train_batch_size, config.num_generations
+    forward = batch * world_size  # completions in one forward pass of all processes
+    passes = config.steps_per_generation or config.gradient_accumulation_steps
+    if config.generation_batch_size:
+        passes = config.generation_batch_size // forward
+        need(
+            config.generation_batch_size % forward == 0,
+            f"got generation_batch_size {config.generation_batch_size}, per_device_train_batch_size {batch}, processes "
+            f"{world_size}; expected a multiple of {forward}; try --generation_batch_size {(passes + 1) * forward}",
+        )
+    rollout = forward * passes
+    unit = group // math.gcd(group, world_size * passes)
+    fitting = math.ceil(batch / unit) * unit
+    need(
+        rollout % group == 0,
+        f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes} = {rollout} "
+        f"completions a rollout, which are no whole groups of num_generations {group}; expected a multiple of {group}; "
+        f"try --per_device_train_batch_size {fitting}, or --num_generations {math.gcd(group, rollout)}"
+        + (" (which is too small)" if math.gcd(group, rollout) < 2 else ""),
+    )
+    accumulation, micro = config.gradient_accumulation_steps, passes * config.num_iterations
+    need(
+        micro % accumulation == 0 or accumulation % micro == 0,
+        f"got steps_per_generation {passes} x num_iterations {config.num_iterations} and gradient_accumulation_steps "
+        f"{accumulation}; expected one to be a multiple of the other, so that steps and rollouts end together",
+    )
+    steps = config.steps
+    if config.num_train_epochs:
+        updates = prompts * group * config.num_iterations / (forward * accumulation)
+        steps = max(1, math.floor(updates * config.num_train_epochs))
+    return BatchPlan(
+        completions_per_rollout=rollout,
+        prompts_per_rollout=rollout // group,
+        completions_per_step=forward * accumulation,
+        steps_per_rollout=max(1, micro // accumulation),
+        rollouts=math.ceil(steps * accumulation / micro),
+        steps=steps,
+    )
+
+
+def prompt_order(config: Config, count: int, length: int) -> list[int]:
+    """Row numbers of the first `length` prompts: endless passes over the rows, each in an order of its own.
+
+    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
+    fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
+    """
+    import numpy as np
+
+    order = []
+    for epoch in range(math.ceil(length / count)):
+        passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
+        order += range(count) if passed is None else passed.tolist()
+    return order[:length]
+
+
+def trl_settings(config: Config, steps: int) -> dict:
+    """Arguments of TRL's GRPOConfig for a resolved config."""
+    import torch
+
+    gpu = torch.cuda.is_available() and not config.use_cpu
+    precision = precision_on(config.precision, torch.device("cuda" if gpu else "cpu"))
+    compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
+    checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
+    settings = {name: getattr(config, name) for name in SAME}
+    settings |= {name: getattr(config, name) or None for name in OPTIONAL}
+    settings |= {
+        "output_dir": str(Path(config.output_dir) / "checkpoints"),
+        "max_steps": steps,
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "use_cpu": not gpu,
+        "dataloader_pin_memory": gpu,
+        "activation_checkpointing": checkpointing,  # TRL still lists the older name, gradient_checkpointing
+        "use_vllm": bool(config.use_vllm),
+        "vllm_mode": config.use_vllm or "colocate",
+        "save_strategy": "steps" if config.save_steps else "no",
+        "save_steps": config.save_steps or 500,
+        "report_to": config.report_to or "none",
+        "run_name": Path(config.output_dir).name,
+        "disable_tqdm": True,
+        "shuffle_dataset": False,
+        "remove_unused_columns": False,  # prompt_order shuffles; rewards need their rows
+    }
+    if config.use_vllm == "colocate":
+        settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
+    settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
+    extra = trainer_fields(config.trainer_args)
+    settings["chat_template_kwargs"] = trl_template_settings(config)
+    settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
+    return settings | extra
+
+
+def trl_config(config: Config, steps: int):
+    """TRL's GRPOConfig; what it refuses is told as a UserError."""
+    from trl import GRPOConfig
+
+    try:
+        return GRPOConfig(**trl_settings(config, steps))
+    except (ValueError, TypeError, ImportError) as error:
+        raise UserError(f"TRL refuses these settings: {error}") from error

@@ -1,0 +1,114 @@
+"""Resume points, and the exported model."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+from parts.folders import follow_umask, write_folder
+from parts.messages import need, say
+from parts.processes import world
+from parts.settings import free_on_resume
+from parts.texts import visible_text
+from programs.grpo_train.settings import Config
+
+
+def saved_steps(config: Config) -> dict[int, Path]:
+    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
+    found = {}
+    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
+        try:
+            state = json.loads((folder / "trainer_state.json").read_text())
+            state["stateful_callbacks"]["RunCallback"]
+        except (OSError, ValueError, KeyError):
+            continue
+        found[state["global_step"]] = folder
+    return dict(sorted(found.items()))
+
+
+def resume_point(config: Config) -> Path | None:
+    """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
+    folder, saved = Path(config.output_dir), saved_steps(config)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+        return None
+    if (folder / "config.json").exists():
+        before, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in before and before[k] != settings[k]]
+        text = ", ".join(f"{k} {before[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    if not saved:
+        say(f"warning: got --resume, but {folder} holds no complete checkpoint; starting at step 0")
+    return saved[max(saved)] if saved else None
+
+
+def save_plain_tokenizer(config: Config, folder: Path) -> None:
+    """Save the start's tokenizer: TRL's copy has its padding on the left, and that of its last batch."""
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(config.model).save_pretrained(folder)
+
+
+def tidy_checkpoint(config: Config, folder: Path) -> None:
+    """Put the start's tokenizer into a checkpoint of TRL's, and let others read its files as the umask has it."""
+    save_plain_tokenizer(config, folder)
+    follow_umask(folder)
+
+
+def export_final(config: Config, trainer) -> None:
+    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
+    raw = Path(config.output_dir) / ".final.raw"
+    trainer.save_model(str(raw))  # every process: sharded weights are gathered
+    trainer.accelerator.wait_for_everyone()
+    if world()[0] != 0:
+        return
+    need(
+        list(raw.glob("*.safetensors")),
+        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
+        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
+    )
+
+    def write(folder: Path) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        dtype = getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or trainer.model.dtype
+        save_plain_tokenizer(config, folder)
+        if config.lora_rank:
+            adapter = folder / "adapter" if config.merge_lora else folder
+            adapter.mkdir(exist_ok=True)
+            for file in raw.glob("adapter_*"):
+                shutil.copy(file, adapter)
+        if config.merge_lora:
+            from peft import PeftModel
+
+            base = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
+            PeftModel.from_pretrained(base, str(raw)).merge_and_unload().save_pretrained(folder)
+        elif not config.lora_rank:
+            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+
+    write_folder(Path(config.output_dir) / "final", write)
+    shutil.rmtree(raw)
+
+
+def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
+    """Load final/ as a user would, and complete a few prompts greedily."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    final = Path(config.output_dir) / "final"
+    model = AutoModelForCausalLM.from_pretrained(final)  # an adapter loads onto the base model that it names
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
+        model = model.to("cuda")
+    found = []
+    for row in rows:
+        ids = torch.tensor([row["prompt_ids"]], device=model.device)
+        limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
+        made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
+        found.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
+    return found

@@ -1,0 +1,90 @@
+"""Prompts as a data set."""
+
+from pathlib import Path
+
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_EVAL
+from parts.chat import as_turns, check_template, give_template, template_settings
+from parts.messages import UserError, need, say, suggest
+from parts.rows import check_prompt, is_hub_id, read_rows
+from parts.tokenizers import LOADABLE
+from programs.grpo_train.settings import Config, trainer_fields
+
+
+def trl_template_settings(config: Config) -> dict:
+    """Settings of the chat template, from --chat_template_kwargs or TRL's field of that name in --trainer_args."""
+    ours, theirs = template_settings(config), trainer_fields(config.trainer_args).get("chat_template_kwargs") or {}
+    need(not (ours and theirs), "got chat_template_kwargs in --trainer_args too; expected it once; try it as a flag")
+    return ours or theirs
+
+
+def load_task(config: Config, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows, column = read_rows(source), config.prompt_column
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    reserved = {
+        "prompt",
+        "prompts",
+        "completions",
+        "completion_ids",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+        column,
+    }
+    template, kept = trl_template_settings(config), []
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        near = suggest(column, list(row)).replace("try", "try --prompt_column") or "; try --prompt_column NAME"
+        need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
+        given = row[column]
+        check_prompt(given, where)
+        prompt = as_turns(given, config.chat)
+        kinds = "a string and chat messages" if isinstance(prompt, str) else "chat messages and a string"
+        first = as_turns(kept[0]["prompt"], config.chat) if kept else prompt
+        alike = isinstance(first, str) == isinstance(prompt, str)
+        need(alike, f"{where}: got prompts of two kinds, {kinds}; expected one kind, as TRL templates all alike")
+        need(
+            isinstance(prompt, str) or tokenizer.chat_template,
+            f"{where}: got chat messages, but the tokenizer of {config.model!r} has no chat template; expected one; "
+            "try the model's -Instruct or -it variant, or prompts that are plain strings",
+        )
+        try:
+            if isinstance(prompt, str):
+                ids = tokenizer(text=prompt)["input_ids"]
+            else:
+                ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+                ids = ids["input_ids"]
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_length:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": given, "prompt_ids": list(ids), "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_length} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_length")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    return kept
+
+
+def load_tasks(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
+    """Training and held-out rows."""
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return load_task(config, tokenizer, config.data), load_task(config, tokenizer, held_out) if held_out else []
+
+
+def left_tokenizer(config: Config):
+    """The model's tokenizer, padding on the left; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, padding_side="left", truncation_side="left")
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
+    give_template(tokenizer, config.chat_template)
+    return tokenizer

@@ -1,0 +1,80 @@
+"""Held-out evaluation with greedy completions."""
+
+import statistics
+
+from parts.messages import UserError
+from parts.processes import gather_rows, world
+from parts.texts import text_of_turns
+from programs.grpo_train.rewards import Scorer, Stage, as_completions, weighted_sum
+from programs.grpo_train.settings import Config
+
+
+def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
+    """Token ids of one greedy completion per prompt, by the sampler that trains."""
+    import torch
+    from trl.models import unwrap_model_for_generation
+
+    if trainer.use_vllm:
+        engine = trainer.vllm_generation
+        engine.sync_weights()
+        kept, engine.temperature = engine.temperature, 0.0
+        try:
+            return engine.generate(prompts, None, 1)[1]
+        finally:
+            engine.temperature = kept
+    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, []
+    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
+    limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
+    trainer.model.eval()
+    with (
+        unwrap_model_for_generation(
+            trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=trainer.args.ds3_gather_for_generation
+        ) as model,
+        torch.no_grad(),
+        trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
+    ):
+        for start in range(0, len(prompts), batch_size):
+            batch = prompts[start : start + batch_size]
+            width = max(map(len, batch))
+            ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in batch], device=device)  # [B, T]
+            mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in batch], device=device)
+            made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
+            for tokens in made:
+                ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
+                found.append(tokens[: ends[0] + 1] if ends else tokens)
+    trainer.model.train()
+    return found
+
+
+def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """Greedy held-out evaluation by the rewards of `goal`, the last stage.
+
+    Returns:
+        (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
+    """
+    rank, size = world()
+    share = rows[rank::size] + rows[:1] * (len(rows) % size > 0 and rank >= len(rows) % size)  # all the same number
+    ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
+    share = rows[rank::size]
+    ids, states = ids[: len(share)], scorer.state_dict()  # what adapts does so to training only
+    samples, failure = [], None
+    try:
+        made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
+        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        parts = {name: scorer.score(name, share, made, ids, extra) for name in goal.weights} if share else {}
+        for i, row in enumerate(share):
+            rewards = {name: values[i] for name, values in parts.items()}
+            sample = {"prompt": row["prompt"], "completion": text_of_turns(made[i]), "rewards": rewards}
+            sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
+            samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
+    except UserError as error:  # the other processes wait for this one: tell them
+        failure = error
+    scorer.load_state_dict(states)
+    samples, first = gather_rows(samples, failure), next(iter(goal.weights))
+    metrics = {}
+    for name in goal.weights:
+        values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
+        metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
+    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
+    metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
+    return metrics | {"eval/length_mean": statistics.fmean(s["length"] for s in samples)}, samples

@@ -1,0 +1,94 @@
+"""All that is loaded and checked before the first step."""
+
+import contextlib
+import math
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from parts.messages import UserError, say
+from parts.tokenizers import LOADABLE
+from programs.grpo_train.arithmetic import BatchPlan, plan_batches
+from programs.grpo_train.data import left_tokenizer, load_tasks
+from programs.grpo_train.rewards import Scorer, Stage
+from programs.grpo_train.settings import Config, check_machine, check_settings, fill_in
+from programs.grpo_train.stages import load_stages
+
+
+@contextlib.contextmanager
+def quiet_libraries(config: Config):
+    """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
+    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
+    defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
+    ours = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(ours)
+    import warnings
+
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+
+
+def parameter_count(config: Config) -> int:
+    """Number of parameters, from the model's configuration alone."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        shape = AutoConfig.from_pretrained(config.model)
+        with torch.device("meta"):
+            return sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+
+
+@dataclass
+class Prepared:
+    """A run with all that can be known before the weights are loaded."""
+
+    config: Config  # resolved
+    plan: BatchPlan
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    scorer: Scorer
+    stages: list[Stage]
+    parameters: int
+
+
+def prepare_run(config: Config) -> Prepared:
+    """Check everything that does not need the weights."""
+    import numpy as np
+    import torch
+
+    check_settings(config)
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
+        set_seed(config.seed)
+    tokenizer = left_tokenizer(config)
+    rows, held_out = load_tasks(config, tokenizer)
+    scorer, stages = load_stages(config, rows)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        scorer.check_columns(row)
+    parameters = parameter_count(config)
+    resolved = fill_in(config, parameters)
+    if config.stages:
+        resolved.steps = sum(stage.steps for stage in stages)
+    for stage in stages:
+        stage.learning_rate = stage.learning_rate or resolved.learning_rate
+    resolved.learning_rate = stages[0].learning_rate  # the schedule's; the other stages scale it
+    plan = plan_batches(resolved, int(os.environ.get("WORLD_SIZE", "1")), len(rows))
+    whole = math.ceil(resolved.save_steps / plan.steps_per_rollout) * plan.steps_per_rollout
+    if whole != resolved.save_steps:
+        say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")
+        resolved.save_steps = whole
+    check_machine(resolved)
+    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters)

@@ -1,0 +1,220 @@
+"""Rewards as TRL calls them, checked and logged."""
+
+import asyncio
+import functools
+import inspect
+import sys
+import time
+from dataclasses import dataclass
+
+from parts.messages import RewardError, need, suggest
+from parts.reward_calls import CallFailed, CallLimits, is_passing, scored_batch
+from parts.reward_forms import PerSample, as_reward, reward_arguments
+from parts.texts import text_of_turns, visible_text
+
+
+@dataclass
+class Stage:
+    """Some steps of the run with their own rewards and learning rate (0: the run's)."""
+
+    weights: dict[str, float]  # by name of the function
+    steps: int
+    learning_rate: float = 0.0
+
+
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def plain_function(function):
+    """The user's function inside a PerSample; any other as it is."""
+    return function.function if isinstance(function, PerSample) else function
+
+
+class Scorer:
+    """The reward functions of all stages, as TRL calls them, and what they said of the latest rollout.
+
+    TRL sees one function per name and one column, `row`: the number of the row in `rows`. So rewards get the values of
+    the file itself, not what a table with one type per column would have made of them.
+    """
+
+    def __init__(self, rows: list[dict], limits: CallLimits | None = None):
+        self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
+        self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
+        self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
+
+    def add(self, function, weight: float, weights: dict[str, float]) -> None:
+        """Take a function into a stage's weights, under its own name or, if another has that, one with a number."""
+        name = base = getattr(function, "__name__", type(function).__name__)
+        taken = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # other metrics' keys
+        number = 1
+        while name in taken or plain_function(self.functions.get(name, function)) is not function:
+            number += 1
+            name = f"{base}_{number}"
+        self.functions.setdefault(name, as_reward(function))
+        weights[name] = weights.get(name, 0.0) + weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        given = {**reward_arguments([row], [""], [[]]), "trainer_state": None, "log_extra": None, "log_metric": None}
+        for name, function in self.functions.items():
+            for p in inspect.signature(function).parameters.values():
+                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                need(
+                    not required or p.name in given,
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{suggest(p.name, list(row['columns']))}; or rename it in the file",
+                )
+
+    def enter(self, stage: Stage) -> None:
+        """Let only a stage's functions score from now on."""
+        self.active, self.weights = {*stage.weights}, stage.weights
+
+    def for_trl(self) -> list:
+        """One function per name for TRL's reward_funcs; those of async functions are async, so that they overlap."""
+        wrapped = []
+        for name, function in self.functions.items():
+            scored = functools.partial(self.scored, name)
+            plain = plain_function(function)
+            if any(map(inspect.iscoroutinefunction, (plain, plain.__call__))):
+                scored = functools.partial(self.scored_in_thread, name)
+
+            def reward(prompts, completions, scored=scored, **given):
+                return scored(completions, **given)
+
+            async def reward_async(prompts, completions, scored=scored, **given):
+                return await scored(completions, **given)
+
+            shown = reward_async if scored.func == self.scored_in_thread else reward
+            shown.__name__ = name
+            wrapped.append(shown)
+        return wrapped
+
+    async def scored_in_thread(self, name: str, completions: list, **given) -> list:
+        """`scored` beside other async functions."""
+        return await asyncio.to_thread(self.scored, name, completions, **given)
+
+    def scored(self, name: str, completions: list, completion_ids: list, row: list[int], **extra) -> list:
+        """Score a rollout in training and remember it."""
+        begin = time.perf_counter()
+        if self.latest.get("completion_ids") is not completion_ids:
+            completions = self.visible(completions, completion_ids, [self.rows[i] for i in row])
+            self.latest = {"completion_ids": completion_ids, "completions": completions, "row": row, "rewards": {}}
+        completions = self.latest["completions"]
+        values = [None] * len(completions)
+        if name in self.active:
+            values = self.score(name, [self.rows[i] for i in row], completions, completion_ids, extra)
+            self.latest["rewards"][name] = values
+            self.seconds += time.perf_counter() - begin
+        return values
+
+    def visible(self, completions: list, completion_ids: list, rows: list[dict]) -> list:
+        """Completions in the form of the rows' prompts, with the special tokens that TRL leaves out of their text."""
+        if self.tokenizer is None or is_parsed(self.tokenizer):
+            pairs = zip(rows, completions, strict=True)
+            return [text_of_turns(c) if isinstance(row["prompt"], str) else c for row, c in pairs]
+        return as_completions(self.tokenizer, rows, completion_ids, self.eos_ids)
+
+    def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
+        """Floats and None of one function; an exception names function, row and completion."""
+
+        function = self.functions[name]
+
+        def given(chosen: slice) -> dict:
+            arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
+            return arguments | {"completions": completions[chosen], **extra}
+
+        def where(i: int) -> str:
+            return f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+
+        try:
+            result = scored_batch(function, given(slice(None)), self.limits)
+        except CallFailed as failed:
+            error = failed.__cause__
+            raised = f"raised {type(error).__name__}: {error}"
+            if isinstance(function, PerSample):
+                raise RewardError(f"{where(failed.number)}: {raised}") from error
+            for i in range(0 if is_passing(error) else len(completions)):  # a lost connection is of no row
+                try:
+                    scored_batch(function, given(slice(i, i + 1)), self.limits)
+                except CallFailed as alone:
+                    cause = alone.__cause__
+                    raise RewardError(f"{where(i)}: raised {type(cause).__name__}: {cause}") from cause
+            raise RewardError(f"reward {name}: {raised} on a batch, though on no single row of it") from error
+        return checked_scores(name, result, completions)
+
+    def samples(self, eos_ids: list[int]) -> list[dict]:
+        """The latest rollout of this process."""
+        seen, rewards = self.latest, self.latest["rewards"]
+        found = []
+        for i, ids in enumerate(seen["completion_ids"]):
+            parts = {name: values[i] for name, values in rewards.items()}
+            sample = {
+                "prompt": self.rows[seen["row"][i]]["prompt"],
+                "completion": text_of_turns(seen["completions"][i]),
+            }
+            sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
+            found.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
+        return found
+
+    def scores(self) -> list[float]:
+        """Scores of this process's completions in the latest rollout."""
+        rewards = self.latest["rewards"]
+        count = len(self.latest["completion_ids"])
+        return [weighted_sum({k: v[i] for k, v in rewards.items()}, self.weights) for i in range(count)]
+
+    def state_dict(self) -> dict:
+        """State of the functions that have one, such as AdaptiveReward."""
+        return {name: f.state_dict() for name, f in self.functions.items() if hasattr(f, "load_state_dict")}
+
+    def load_state_dict(self, states: dict) -> None:
+        """Put saved states back."""
+        for name, state in states.items():
+            self.functions[name].load_state_dict(state)
+
+
+def signal_free(scores: list[float], group: int) -> float:
+    """Share of groups whose completions all score the same, so that they teach nothing.
+
+    TRL's frac_reward_zero_std asks for a standard deviation below 1e-8, which rounding alone exceeds: eight scores of
+    1.2 have 1.3e-7 in float32.
+    """
+    spread = [max(scores[i : i + group]) - min(scores[i : i + group]) for i in range(0, len(scores), group)]
+    return sum(s < 1e-6 for s in spread) / len(spread)
+
+
+def weighted_sum(parts: dict[str, float | None], weights: dict[str, float]) -> float:
+    """Weighted sum of the parts that apply."""
+    return sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
+
+
+def is_parsed(tokenizer) -> bool:
+    """Whether TRL turns completions into messages by the tokenizer's own template or schema of responses."""
+    return any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+
+
+def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
+    """Completions in the form in which rewards get them: text, or a message where the row's prompt is chat."""
+    if is_parsed(tokenizer) and not all(isinstance(row["prompt"], str) for row in rows):
+        from trl.chat_template_utils import parse_response
+
+        return [[parse_response(tokenizer, row)] for row in ids]
+    texts = [visible_text(tokenizer, row, eos_ids) for row in ids]
+    return [
+        text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
+        for row, text in zip(rows, texts, strict=True)
+    ]

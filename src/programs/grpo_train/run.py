@@ -1,0 +1,119 @@
+"""The run and the command line."""
+
+import gc
+import sys
+from pathlib import Path
+
+from parts.folders import make_folder, write_settings
+from parts.messages import DivergedError, RewardError, UserError, say
+from parts.processes import StopRequest, leave_processes, world
+from parts.summary import report
+from parts.texts import text_of_turns
+from programs.grpo_train.arithmetic import trl_config
+from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
+from programs.grpo_train.dry_run import print_plan
+from programs.grpo_train.logs import Journal
+from programs.grpo_train.prepare import prepare_run, quiet_libraries
+from programs.grpo_train.settings import PROFILES, Config, parse_arguments
+from programs.grpo_train.trainer import GrpoRun, make_trainer
+
+
+def train(config: Config) -> int:
+    """Train as configured and return the exit code."""
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    if config.profile:
+        say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
+    ready = prepare_run(config)
+    resolved, plan = ready.config, ready.plan
+    args = trl_config(resolved, plan.steps)
+    checkpoint = resume_point(config)
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out)
+    trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
+    start = -1
+    if checkpoint:
+        run.restore(checkpoint)
+        start = int(checkpoint.name.rpartition("-")[2])
+    make_folder(config)
+    run.journal, run.stop = Journal(config, plan.steps, start), StopRequest()
+    write_settings(config)
+    try:
+        if start >= plan.steps:
+            trainer._load_from_checkpoint(str(checkpoint))  # trained to the end, and stopped before final/ was written
+            trainer.state.global_step = start
+        else:
+            run_steps(trainer, checkpoint)
+        run.journal.plot()
+        step = trainer.state.global_step
+        if run.signum and step < plan.steps:
+            say(f"stopped by signal {run.signum} after step {step}; go on with --resume")
+            return 128 + run.signum
+        summary = {"steps": step, "seed": config.seed, "output_dir": config.output_dir}
+        for name in ("before", "after"):
+            if run.kept[f"eval_{name}"]:
+                summary |= {f"accuracy_{name}": run.kept[f"eval_{name}"]["metrics"]["eval/accuracy"]}
+                summary |= {f"eval_{name}": run.kept[f"eval_{name}"]}
+        export_final(config, trainer)
+    finally:
+        run.journal.close()
+        run.stop.restore()
+    run.trainer = trainer = None
+    gc.collect()  # the samples below load final/ beside what is left
+    if world()[0] == 0:
+        summary["final_samples"] = sample_final(resolved, ready.tokenizer, (ready.held_out or ready.rows)[:4])
+        summary["seconds"] = round(run.state()["attributes"]["seconds"], 1)
+        report(config, summary)
+        for s in summary["final_samples"][:2]:
+            print(
+                f"final/ loads and says {s['completion'][-60:]!r} to {text_of_turns(s['prompt'])[-60:]!r}", flush=True
+            )
+    return 0
+
+
+def run_steps(trainer, checkpoint: Path | None) -> None:
+    """Call TRL's train(), and say in the user's words what ends it early."""
+    import torch
+
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except RewardError:
+        step = trainer.state.global_step
+        done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+        if step and world()[1] == 1 and not done.exists():
+            trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
+            trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+            say(f"saved step {step}; mend the reward and go on with --resume")
+        raise
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a batch; try half "
+            "--per_device_train_batch_size with twice --gradient_accumulation_steps, or --profile memory"
+        ) from error
+    except RuntimeError as error:
+        if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost
+            what = f"got probabilities that are not finite after step {trainer.state.global_step}"
+            raise DivergedError(f"{what} ({error}); expected finite ones; try a lower --learning_rate") from error
+        raise
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    try:
+        config = parse_arguments(sys.argv[1:] if argv is None else argv)
+        with quiet_libraries(config):
+            return print_plan(config) if config.dry_run else train(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:  # a full disk while logging, say
+        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say("stopped at once; the newest checkpoint is intact, go on with --resume")
+        return 130
+    finally:
+        leave_processes()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""Settings under TRL's names, profiles, and what contradicts what."""
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import json
+import typing
+from dataclasses import dataclass
+
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.messages import UserError, need, suggest
+from parts.optimizer import default_learning_rate
+from parts.settings import BaseConfig, check_numbers, parse_settings, setting
+
+
+@dataclass
+class Config(BaseConfig):
+    """Settings and defaults; every field is a flag and a key of --config. Names are TRL's where it has them."""
+
+    # model and data
+    profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable; the first defines eval/accuracy")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    preset: list[str] = setting(
+        [],
+        "rewards of the library with advised weights, repeatable",
+        ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
+    )
+    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
+    output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling and new adapters")
+    # rollout
+    steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
+    num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
+    num_generations: int = setting(8, "completions per prompt: the group")
+    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M parameters, else 8)")
+    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M parameters, else 8)")
+    steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
+    generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
+    num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)
+    max_completion_length: int = setting(256, "longest completion, in tokens", positive=True)
+    temperature: float = setting(1.0, "sampling temperature", positive=True)
+    top_p: float = setting(
+        1.0, "nucleus sampling; below 1 the loss is about another distribution than the sampler's", positive=True
+    )
+    top_k: int = setting(0, "top-k sampling (0: off); as top_p")
+    shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
+    use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
+    vllm_gpu_memory_utilization: float = setting(
+        0.3, "share of GPU memory for vLLM in colocate mode", positive=True, free=True
+    )
+    vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
+    vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
+    # algorithm
+    loss_type: str = setting(
+        "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+    )
+    importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
+    epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this", positive=True)
+    epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
+    delta: float = setting(0.0, "bound on the ratio of negative advantages, above 1 + epsilon_high (0: off)")
+    beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
+    scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
+    multi_objective_aggregation: str = setting(
+        "sum_then_normalize", "order for several rewards", ["sum_then_normalize", "normalize_then_sum"]
+    )
+    mask_truncated_completions: bool = setting(False, "completions without end token do not train")
+    top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # optimization
+    learning_rate: float = setting(0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that")
+    lr_scheduler_type: str = setting("linear", "shape after warm-up: linear, cosine, constant_with_warmup, …")
+    warmup_steps: float = setting(0.0, "steps over which the learning rate rises; below 1, a share of all")
+    optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping")
+    # precision and memory
+    precision: str = setting(
+        "auto", "of computation; auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"]
+    )
+    dtype: str = setting(
+        "",
+        "of the weights (default: float32, and the computation's under LoRA)",
+        ["auto", "float32", "bfloat16", "float16"],
+    )
+    use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
+    gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    lora_dropout: float = setting(0.0, "dropout on the adapters' input")
+    merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    per_device_eval_batch_size: int = setting(0, "held-out prompts per batch (0: the training batch's size)", free=True)
+    save_steps: int = setting(
+        50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
+    )
+    save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+    trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+
+PROFILES = {
+    # one GPU of 16 to 24 GB: up to about 3B parameters, 7B with --load_in_4bit
+    "memory": {
+        "lora_rank": 16,
+        "precision": "bf16",
+        "gradient_checkpointing": "true",
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 16,
+        "per_device_eval_batch_size": 8,
+    },
+    # GPUs of 80 GB with vLLM in the same process
+    "fast": {
+        "use_vllm": "colocate",
+        "vllm_enable_sleep_mode": True,
+        "vllm_gpu_memory_utilization": 0.5,
+        "precision": "bf16",
+        "per_device_train_batch_size": 16,
+        "gradient_accumulation_steps": 4,
+        "max_completion_length": 1024,
+        "per_device_eval_batch_size": 64,
+    },
+    # what the smoke tests use
+    "cpu": {
+        "use_cpu": True,
+        "precision": "fp32",
+        "gradient_checkpointing": "false",
+        "per_device_train_batch_size": 64,
+        "gradient_accumulation_steps": 1,
+        "max_completion_length": 48,
+    },
+}
+
+# settings that are fields of TRL's config under the same name and with the same meaning
+SAME = (
+    "seed",
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_iterations",
+    "max_completion_length",
+    "temperature",
+    "top_p",
+    "top_k",
+    "save_total_limit",
+    "vllm_gpu_memory_utilization",
+    "vllm_enable_sleep_mode",
+    "loss_type",
+    "importance_sampling_level",
+    "epsilon",
+    "beta",
+    "scale_rewards",
+    "multi_objective_aggregation",
+    "mask_truncated_completions",
+    "top_entropy_quantile",
+    "entropy_coef",
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "optim",
+    "weight_decay",
+    "max_grad_norm",
+    "logging_steps",
+    "per_device_eval_batch_size",
+)
+
+# 0 or "" here is None there
+OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
+
+# fields of TRL's config that this file must set itself, and what to use for them
+OWNED = {
+    **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
+    **dict.fromkeys(("bf16", "fp16"), "--precision"),
+    **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
+    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "--gradient_checkpointing"),
+    "output_dir": "--output_dir",
+    "resume_from_checkpoint": "--resume",
+    "reward_weights": "--reward FILE.py:f*0.5",
+    "vllm_mode": "--use_vllm",
+    "save_strategy": "--save_steps",
+    "auto_find_batch_size": "--profile memory",
+    "remove_unused_columns": "to leave it out",
+    "num_generations_eval": "to leave it out",
+    "data_seed": "--seed",
+    "load_best_model_at_end": "to leave it out",
+    "disable_tqdm": "to leave it out",
+}
+
+# what older versions and other guides call it
+RENAMED = {
+    "warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)",
+    "max_prompt_length": "--max_prompt_length",
+    "evaluation_strategy": "--eval_every",
+    "logging_dir": "--report_to tensorboard",
+    "no_cuda": "--use_cpu",
+    "vllm_device": "--use_vllm colocate",
+    "vllm_dtype": "--dtype",
+    "use_liger_loss": "nothing: it is always on",
+    "torch_dtype": "--dtype",
+    "kl_coef": "--beta",
+    "clip_eps_high": "--epsilon_high",
+    "tokenizer": "--model",
+    "group_size": "--num_generations",
+    "save_safetensors": "nothing: it is always so",
+    "overwrite_output_dir": "another --output_dir",
+    "max_new_tokens": "--max_completion_length",
+}
+
+
+def config_of(profile: str):
+    """The Config class with a profile's values as its defaults, so that YAML, flags and --help all see them."""
+    types = {f.name: f for f in dataclasses.fields(Config)}
+    changed = []
+    for name, value in {"profile": profile, **PROFILES[profile]}.items():
+        meta = types[name].metadata
+        changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
+    return dataclasses.make_dataclass(Config, changed, bases=(Config,))
+
+
+def parse_arguments(argv: list[str]) -> Config:
+    """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
+    spread, several = [], False  # --trainer_args takes several values, a repeatable flag one
+    for word, after in zip(argv, [*argv, "-"][1:], strict=True):
+        if word in ("--trainer_args", "--trainer-args") and not after.startswith("-"):
+            several = True
+        elif several and not word.startswith("-"):
+            spread += ["--trainer_args", word]
+        else:
+            several = False
+            spread.append(word)
+    named = [spread[i + 1] for i, word in enumerate(spread[:-1]) if word == "--profile"]
+    named += [word.partition("=")[2] for word in spread if word.startswith("--profile=")]
+    profile = named[-1] if named else ""
+    if not profile and not {"-h", "--help"} & {*spread}:
+        profile = parse_config(spread).profile  # from the YAML file
+    return parse_config(spread, config_of(profile) if profile in PROFILES else Config)
+
+
+def trainer_fields(pairs: list[str]) -> dict:
+    """Read --trainer_args: key=value with a field of TRL's GRPOConfig and a value of its type."""
+    if not pairs:
+        return {}
+    from trl import GRPOConfig
+
+    hints, values = typing.get_type_hints(GRPOConfig), {}
+    flags = [f.name for f in dataclasses.fields(Config)]
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
+        what = f"got --trainer_args {pair!r}; "
+        need(key not in RENAMED, f"{what}TRL has no such field today; try {RENAMED.get(key)}")
+        need(key not in OWNED, f"{what}expected a field that this script leaves to you; try {OWNED.get(key)}")
+        need(key not in flags, f"{what}expected a field without a flag of its own; try --{key} {text}")
+        need(key in hints, f"{what}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
+        values[key] = typed(text, hints[key], what)
+    return values
+
+
+def typed(text: str, hint, what: str):
+    """`text` as a value of a type annotation: number, truth value, None, JSON object or list, or string."""
+    kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
+    kinds |= {t for t in typing.get_args(hint) if not typing.get_origin(t)}
+    with_none = type(None) in kinds
+    if with_none and text.lower() in ("none", "null"):
+        return None
+    if bool in kinds and text.lower() in ("true", "false", "yes", "no", "on", "off"):
+        return text.lower() in ("true", "yes", "on")
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                pass
+    if kinds & {dict, list} and text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            try:
+                return ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                raise UserError(f'{what}expected JSON, such as {{"key": 1}}') from None
+    if list in kinds and str not in kinds:
+        return text.split(",")
+    names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
+    need(str in kinds or not kinds & {bool, int, float, dict}, f"{what}expected {' or '.join(names)}")
+    return text
+
+
+def check_settings(config: Config) -> None:
+    """Raise UserError for settings that cannot be right, whatever the model."""
+    check_numbers(config)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.steps or config.num_train_epochs or config.stages, "got --steps 0; expected 1 or more")
+    need(
+        config.num_generations >= 2,
+        f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
+        "group's mean, and one completion is its own mean; try --num_generations 8",
+    )
+    need(
+        not (config.steps_per_generation and config.generation_batch_size),
+        "got both --steps_per_generation and --generation_batch_size; expected one: each follows from the other",
+    )
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(config.lora_rank or not config.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
+    need(not (config.stages and config.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
+    need(not (config.stages and config.preset), "got --stages and --preset; expected one; try the preset in a stage")
+    need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
+    unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
+    need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
+    missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
+    need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
+
+
+def check_machine(config: Config) -> None:
+    """Raise UserError for settings that need hardware or packages that are not there."""
+    import torch
+
+    gpu = torch.cuda.is_available() and not config.use_cpu
+    if config.use_vllm:
+        need(
+            importlib.util.find_spec("vllm"),
+            f"got --use_vllm {config.use_vllm}, but vLLM is not installed; expected it beside TRL; "
+            "try `pip install 'trl[vllm]'`, or leave --use_vllm (or --profile fast) out to sample with transformers",
+        )
+        need(gpu, f"got --use_vllm {config.use_vllm} without a GPU; expected CUDA; try to leave --use_vllm out")
+    need(
+        gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
+    )
+    if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):
+        what = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
+        raise UserError(f"{what}; try --optim adamw_torch_fused")
+
+
+def fill_in(config: Config, parameters: int) -> Config:
+    """Fill in the settings that follow from the model's size and from one another."""
+    tiny = parameters < 50e6
+    batch = config.per_device_train_batch_size or (128 if tiny else 8)
+    return dataclasses.replace(
+        config,
+        learning_rate=config.learning_rate or default_learning_rate("trl_policy", parameters, bool(config.lora_rank)),
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=config.gradient_accumulation_steps or (1 if tiny else 8),
+        per_device_eval_batch_size=config.per_device_eval_batch_size or batch,
+    )
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)

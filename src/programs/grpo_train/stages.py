@@ -1,0 +1,103 @@
+"""Stages of rewards over a run."""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_REWARDS
+from parts.messages import UserError, need, suggest
+from parts.reward_calls import call_limits
+from parts.reward_forms import load_rewards
+from programs.grpo_train.rewards import Scorer, Stage
+from programs.grpo_train.settings import Config
+
+
+def resolve_rewards(name: str, config: Config) -> list[tuple]:
+    """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
+    word, star, weight = name.partition("*")
+    if ".py:" in word:
+        return load_rewards(name)
+    own = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    for candidate in (word, f"{word}_reward"):
+        if candidate in own:
+            return load_rewards(own[candidate] + star + weight)
+    members = vars(sys.modules[load_rewards(f"{EMBEDDED_REWARDS}:correctness_reward")[0][0].__module__])
+    known = [n for n, member in members.items() if callable(member) and not n.startswith("_")]
+    presets = [n for n, member in members.items() if hasattr(member, "weights")]
+    near = suggest(word, [*own, *(n.removesuffix("_reward") for n in known), *presets])
+    for candidate in (f"{word}_reward", word):
+        if candidate in known or candidate in presets:
+            return load_rewards(f"{EMBEDDED_REWARDS}:{candidate}{star}{weight}")
+    raise UserError(f"got stage reward {name!r}; expected FILE.py:function, a --reward's name or a library's{near}")
+
+
+def parse_stages(specs: list[str]) -> list[tuple[list[str], int, float]]:
+    """(rewards, steps, learning rate or 0) per stage, from `a+b*0.5:200@1e-5,c:800`, YAML mappings, or a YAML file."""
+    import yaml
+
+    found = []
+    for spec in specs:
+        parts = [spec] if spec.lstrip().startswith("{") else spec.split(",")
+        if spec.endswith((".yaml", ".yml")):
+            try:
+                parts = yaml.safe_load(Path(spec).read_text(encoding="utf-8"))
+            except (OSError, ValueError, yaml.YAMLError) as error:
+                raise UserError(f"got --stages {spec}: {error}; expected a readable YAML list") from None
+            need(isinstance(parts, list) and parts, f"got --stages {spec}; expected a list of stages")
+        for part in parts:
+            what = f"got stage {part!r}; expected rewards:steps[@learning_rate], or the keys rewards, steps and"
+            what += " learning_rate; try --stages format:200,correctness:800"
+            stage = part
+            if isinstance(part, str) and part.lstrip().startswith("{"):
+                stage = yaml.safe_load(part)
+            if isinstance(stage, str):
+                match = re.fullmatch(r"\s*(?P<rewards>.+):(?P<steps>\d+)(@(?P<learning_rate>[\d.eE+-]+))?\s*", stage)
+                need(match, what)
+                stage = match.groupdict() | {"rewards": match["rewards"].split("+")}
+            need(isinstance(stage, dict) and {*stage} <= {"rewards", "steps", "learning_rate"}, what)
+            rewards = stage.get("rewards") or []
+            try:
+                rate, steps = float(stage.get("learning_rate") or 0), int(stage.get("steps") or 0)
+            except (TypeError, ValueError):
+                raise UserError(what) from None
+            need(rewards and steps > 0 and rate >= 0 and math.isfinite(rate), what)
+            found.append(([rewards] if isinstance(rewards, str) else list(rewards), steps, rate))
+    return found
+
+
+def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
+    """The reward functions and the stages of the run; without --stages there is one."""
+    scorer, stages = Scorer(rows, call_limits(config)), []
+    for rewards, steps, rate in parse_stages(config.stages):
+        stages.append(Stage({}, steps, rate))
+        for function, weight in [pair for name in rewards for pair in resolve_rewards(name, config)]:
+            scorer.add(function, weight, stages[-1].weights)
+    if not stages:
+        specs = [*config.reward, *(f"{EMBEDDED_REWARDS}:{name}" for name in config.preset)]
+        embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+        need(
+            specs or embedded,
+            "got --data without a reward; expected one that fits it; try --reward FILE.py:function, "
+            "or --preset MATH_REASONING_REWARDS",
+        )
+        specs = specs or [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+        stages = [Stage({}, 0)]
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            scorer.add(function, weight, stages[0].weights)
+    try:
+        json.dumps(scorer.state_dict())
+    except TypeError as error:
+        raise UserError(f"got a reward whose state_dict is no JSON ({error}); expected numbers, text, lists") from error
+    scorer.enter(stages[0])
+    return scorer, stages
+
+
+def stage_at(stages: list[Stage], step: int) -> int:
+    """Index of the stage to which the step after `step` optimizer steps belongs."""
+    for i, stage in enumerate(stages[:-1]):
+        if step < stage.steps:
+            return i
+        step -= stage.steps
+    return len(stages) - 1

@@ -1,0 +1,230 @@
+"""TRL's trainer with exact resume and our logs."""
+
+import json
+import math
+import time
+from pathlib import Path
+
+from parts.chat import as_turns
+from parts.messages import DivergedError, RewardError, UserError, need, say
+from parts.models import keep_differentiable, nf4_config
+from parts.processes import gather_rows, world
+from programs.grpo_train.arithmetic import BatchPlan, prompt_order
+from programs.grpo_train.checkpoints import tidy_checkpoint
+from programs.grpo_train.evaluation import evaluate
+from programs.grpo_train.logs import our_metrics
+from programs.grpo_train.rewards import Scorer, Stage, signal_free
+from programs.grpo_train.settings import Config
+from programs.grpo_train.stages import stage_at
+
+
+class GrpoRun:
+    """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
+
+    `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
+    """
+
+    def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
+        self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
+        self.trainer = self.journal = self.stop = None
+        self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
+        self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
+
+    def state(self) -> dict:
+        """What goes into trainer_state.json; TRL asks for it when it saves."""
+        seconds = self.kept["seconds"] + time.perf_counter() - self.started
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict()}}
+
+    def restore(self, checkpoint: Path) -> None:
+        """Take back the state of a checkpoint."""
+        saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
+        self.kept = {key: saved["attributes"][key] for key in self.kept}
+        self.scorer.load_state_dict(saved["attributes"]["rewards"])
+
+    def held_out_evaluation(self, step: int) -> dict:
+        """Evaluate, write samples, and return metrics and a few examples."""
+        metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
+        self.journal.samples(step, "eval", samples)
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        return {"metrics": metrics, "examples": examples}
+
+    def on_train_begin(self, args, state, control, lr_scheduler=None, **_):
+        """Evaluate before the first step; let the stages' learning rates scale the schedule."""
+        schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate wraps it under DeepSpeed
+        if len({stage.learning_rate for stage in self.stages}) > 1:
+            need(
+                hasattr(schedule, "lr_lambdas"),
+                f"got stages with learning rates and lr_scheduler_type {self.config.lr_scheduler_type!r}; expected a "
+                "schedule that can be scaled; try linear, cosine or constant_with_warmup",
+            )
+            plain = list(schedule.lr_lambdas)
+            schedule.lr_lambdas = [lambda step, f=f: f(step) * self.rate_factor(step) for f in plain]
+        if self.held_out and self.kept["eval_before"] is None:
+            self.kept["eval_before"] = self.held_out_evaluation(0)
+            self.journal.metrics(0, self.kept["eval_before"]["metrics"])
+
+    def rate_factor(self, step: int) -> float:
+        """Learning rate of the stage over that of the first, which is the run's."""
+        return self.stages[stage_at(self.stages, step)].learning_rate / self.stages[0].learning_rate
+
+    def on_step_begin(self, args, state, control, **_):
+        """Enter the stage of the coming step."""
+        now = stage_at(self.stages, state.global_step)
+        if now == self.stage:
+            return
+        import torch
+
+        self.stage, stage = now, self.stages[now]
+        self.scorer.enter(stage)
+        weights = [stage.weights.get(name, 0.0) for name in self.scorer.functions]
+        self.trainer.reward_weights = torch.tensor(weights, dtype=torch.float32)
+        if len(self.stages) > 1:
+            names = ", ".join(f"{name} x {weight:g}" for name, weight in stage.weights.items())
+            say(f"stage {now + 1} of {len(self.stages)} from step {state.global_step + 1}: {names}")
+
+    def on_step_end(self, args, state, control, **_):
+        """Evaluate, write samples and curves, and stop where a signal asked for it."""
+        step, config = state.global_step, self.config
+        self.share_reward_state()
+        last = step >= self.plan.steps
+        if self.held_out and (last or (config.eval_every and step % config.eval_every == 0)):
+            self.kept["eval_after"] = self.held_out_evaluation(step)
+            self.pending = self.kept["eval_after"]["metrics"]
+        if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
+            self.journal.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+        self.journal.advance(step)
+        whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
+        self.signum = self.signum or self.stop.agreed()
+        if self.signum and whole and not last:
+            control.should_save = control.should_training_stop = True
+        if self.pending and step % config.logging_steps:
+            self.write(step, {})
+        return control
+
+    def on_save(self, args, state, control, **_):
+        """Leave a checkpoint as others can read it, with the start's tokenizer."""
+        if world()[0] == 0:
+            tidy_checkpoint(self.config, Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    def share_reward_state(self) -> None:
+        """Give every process the first one's state of adaptive rewards, as each has seen its own completions only."""
+        states = self.scorer.state_dict()
+        if states and world()[1] > 1:
+            self.scorer.load_state_dict(gather_rows([states])[0])
+
+    def write(self, step: int, metrics: dict) -> None:
+        """One line of metrics.jsonl, with an evaluation that waits for it."""
+        self.journal.metrics(step, metrics | self.pending)
+        self.pending = {}
+        if self.config.plot_every and step % self.config.plot_every == 0:
+            self.journal.plot()
+
+    def on_log(self, args, state, control, logs=None, **_):
+        """Write TRL's figures under our names; stop where they are not finite, or no reward applies."""
+        if not logs or "loss" not in logs:
+            return
+        from accelerate.utils import gather_object  # in the order of the processes, as the groups lie
+
+        step, norm = state.global_step, logs.get("grad_norm", 0.0)
+        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds}
+        self.scorer.seconds, group = 0.0, self.config.num_generations
+        if "reward" in logs:  # absent where the step trained on an earlier step's rollout
+            metrics["reward/zero_std_frac"] = signal_free(gather_object(self.scorer.scores()), group)
+            self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
+        logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
+        self.bad = 0 if math.isfinite(norm) else self.bad + 1
+        if self.bad >= (5 if args.fp16 else 1):  # fp16's scaler leaves such updates out while it settles
+            raise DivergedError(
+                f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --learning_rate, "
+                "or a higher --beta"
+            )
+        self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
+        if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
+            names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
+            raise RewardError(
+                f"reward {names}: got None for every completion of {count} rollouts; expected numbers where it applies;"
+                " try to look at the columns it reads, which may be empty or named otherwise"
+            )
+
+
+def make_callback(run: GrpoRun):
+    """A transformers callback that hands its events to a GrpoRun; its class is made here, as imports take seconds."""
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import ExportableState
+
+    methods = {name: getattr(run, name) for name in dir(run) if name.startswith("on_") or name == "state"}
+    static = {name: staticmethod(method) for name, method in methods.items()}
+    return type("RunCallback", (TrainerCallback, ExportableState), static)()
+
+
+def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
+    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
+
+    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    sent = [as_turns(row["prompt"], config.chat) for row in rows]
+    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+    extra = {}
+    if config.lora_rank:
+        from peft import LoraConfig
+
+        alpha = config.lora_alpha or 2 * config.lora_rank
+        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
+        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+    if config.load_in_4bit:
+        import torch
+
+        compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+        extra["quantization_config"] = nf4_config(compute)
+    rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
+    try:
+        trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
+    except ConnectionError as error:
+        what = f"got --use_vllm server, but no server answers: {error}"
+        flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
+        serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
+        raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
+    except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
+        raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    keep_differentiable(trainer.model)
+    for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
+        p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data
+    trainer.remove_callback(PrinterCallback)
+    run.scorer.tokenizer, run.scorer.eos_ids = trainer.processing_class, trainer.eos_token_ids
+    run.trainer, handler = trainer, trainer.callback_handler
+    handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
+    check_padding(trainer)
+    limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in [*rows, *run.held_out])
+    need(
+        not limit or longest + config.max_completion_length <= limit,
+        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
+        "together; try a lower --max_completion_length or --max_prompt_length",
+    )
+    return trainer
+
+
+def check_padding(trainer) -> None:
+    """Warn where padding on the left changes log-probs, as TRL passes no positions (GPT-2 has absolute ones)."""
+    import torch
+
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        return
+    model, device = trainer.model, trainer.accelerator.device
+    ids = torch.tensor([[1, 2, 3, 4]], device=device)
+    padded = torch.cat([torch.zeros_like(ids), ids], dim=1)
+    mask = torch.cat([torch.zeros_like(ids), torch.ones_like(ids)], dim=1)
+    training = model.training
+    model.eval()
+    with torch.no_grad(), trainer.accelerator.autocast():
+        alone = model(input_ids=ids).logits[0, -1].float()
+        beside = model(input_ids=padded, attention_mask=mask).logits[0, -1].float()
+    model.train(training)
+    gap = (alone.log_softmax(-1) - beside.log_softmax(-1)).abs().max().item()
+    if gap > 0.5:
+        say(
+            f"warning: padding moves this model's log-probs by {gap:.1f} nats, as it counts positions from the pads on "
+            "and TRL passes none; train on prompts of one length, or take a model with rotary positions"
+        )

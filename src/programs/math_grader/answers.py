@@ -1,0 +1,124 @@
+"""The answer of a completion, and of a row."""
+
+import itertools
+import math
+import re
+from fractions import Fraction
+from typing import Any
+
+from programs.math_grader.equal import math_equal
+from programs.math_grader.reader import _Value
+from programs.math_grader.text_form import _clean
+from programs.math_grader.values import _value
+from programs.math_grader.words import _CUT, _FILLER, _HEDGE, _MARKER, _NAMES
+
+
+def _boxes(text: str) -> list[str] | None:
+    """Contents of the outermost boxes; None if one is not closed."""
+    found, at = [], 0
+    while m := re.compile(r"\\(?:boxed|fbox)(?![a-z])\s*(?:\{|([\w-]+)|)").search(text, at):
+        depth, at = 1, m.end()
+        if not m[0].endswith("{"):
+            found.append(m[1] or "")
+            continue
+        for brace in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, at):
+            depth += (brace[0] == "{") - (brace[0] == "}")
+            if not depth:
+                break
+        if depth:
+            return None
+        found.append(text[at : brace.start()])
+        at = brace.end()
+    return found
+
+
+def _statement(text: str, m: re.Match) -> str:
+    """What follows `####` or "the answer is", up to the end of the sentence; hedges stay, so that they do not pay."""
+    rest = text[m.end() : m.end() + 500]
+    if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
+        return block[1] or block[2] or ""
+    rest = _FILLER.sub("", rest) if m[0] != "####" else rest.lstrip(" \t")
+    end = _CUT.search(rest)
+    return rest if end and _HEDGE.match(rest, end.end()) else rest[: end.start()] if end else rest
+
+
+def final_answer(text: str) -> str | None:
+    """Return the final answer of a completion, or None if there is none, it is cut off, or two differ.
+
+    Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" behind the thinking part, or takes a text that is
+    nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
+    """
+    tail = re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1]
+    tags = re.split(r"(?i)<(/?)answer>", tail)
+    boxes = _boxes(tail)
+    cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
+    if boxes is None or cut:
+        return None
+    tagged = [part for part in tags[2::4] if not _boxes(part) and not _MARKER.search(part)]
+    firm = [part.strip() for part in boxes + tagged]
+    soft = [_statement(tail, m).strip() for m in itertools.islice(_MARKER.finditer(tail), 500)]
+    soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
+    prose = ("text", "raw", "bad", "huge")
+    if not firm and not soft:
+        return _only_answer(tail.strip())
+    final = firm[-1] if firm else next((part for part in reversed(soft) if _value(part).kind not in prose), soft[-1])
+    others = {*firm, *soft} - {final}
+    for part in others if len(others) < 20 else [""]:
+        kind = _value(part).kind
+        if (
+            part in firm
+            or kind not in prose
+            or (kind == _value(final).kind and (kind != "text" or len(part.split()) < 4))
+        ):
+            if not math_equal(part, final):
+                return None
+    return final or None
+
+
+def _only_answer(text: str) -> str | None:
+    """A text that is one literal and nothing else; a sum or product to be worked out may be the prompt's."""
+    value = _value(text) if len(text) < 120 and "\n" not in text else _Value("huge")
+    sums = re.sub(r"\*10\^|(?<=\d) \+(?=\d+/)", "", _clean(text)) if value.kind != "huge" else "+"
+    if value.kind in ("bad", "raw", "huge", "all") or (value.kind == "text" and len(text.split()) > 3):
+        return None
+    if value.kind == "num" and isinstance(value.data[0], Fraction):
+        top = str(abs(value.data[0].numerator))
+        reduced = top in sums or not re.search("/|frac", sums)
+        return text if reduced and not re.search(r"[+*^!√]|\w\s*-", sums) else None
+    return text
+
+
+def gold_answer(gold: Any) -> str | None:
+    """Return the answer in a gold column: GSM8K's `... #### 42`, a solution with a box, LaTeX, text or a number."""
+    if gold is None or (isinstance(gold, float) and not math.isfinite(gold)):
+        return None
+    text = str(gold).strip()
+    boxes = _boxes(text)
+    if boxes is None:
+        return None
+    return (boxes[-1] if boxes else text.rpartition("####")[2].strip()) or None
+
+
+# a sum is never a result; a power or quotient is one, unless it stands in the prompt
+_TASK = re.compile(rf"(?<=[\w)}}!])[+*-]|[√|]|\\(?:int|sum|prod|lim|[lr]?floor|[lr]?ceil)|{_NAMES}")
+_STEP = re.compile(r"[/^!]|\\(?:frac|binom)")
+
+
+def _worked_out(answer: str, task: str) -> bool:
+    """Whether a numerical answer is a result, and not the task to be worked out: copying 34+71 must not pay."""
+    value = _value(answer)
+    number = value.kind == "num" and len(value.data) == 1 and isinstance(value.data[0], Fraction)
+    if value.kind != "raw" and not number:
+        return True  # letters and roots: an expression is the answer
+    plain = re.sub(r"\s|^\s*[A-Za-z]\w*\s*=", "", _clean(answer))
+    literal = re.sub(r"\*10\^(?:\{[-+]?\d+\}|[-+]?\d+)|\^\{[-+]?\d+\}|\^-\d+|(?<=\d)\+(?=\d+/)", "", plain)
+    return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
+
+
+def _is_copied(answer: str, expected: str, prompt: str) -> bool:
+    """Whether an equation or inequality stands in the prompt, and is not the gold one: 2x = 6 for x = 3."""
+    plain, gold = (re.sub(r"\s", "", _clean(text)) for text in (answer, expected))
+    if plain == gold or not all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
+        return False
+    spaced = r"\s*".join(map(re.escape, plain))
+    return bool(re.search(rf"(?<![\w.)}}^*/+-]){spaced}(?![\w(^*/+-]|\.\d)", _clean(prompt)))

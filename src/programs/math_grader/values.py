@@ -1,0 +1,188 @@
+"""From texts to values."""
+
+import functools
+import itertools
+import math
+import re
+from fractions import Fraction
+
+from programs.math_grader.reader import _Reader, _Refused, _Value
+from programs.math_grader.text_form import _BETWEEN, _clean, _is_enclosed, _is_odd_digit, _split
+from programs.math_grader.words import _CALLS, _CHOICE, _NAMES, _NO_UNIT, _NUMBERS, _SCALE, _SYMBOL, _UNITS
+
+
+def _items(parts: list[str], down) -> list[_Value]:
+    """Read the items of a set or a list; 1 ± 2 is two of them."""
+    items = []
+    for part in parts:
+        if part.strip():
+            value = down(part)
+            items += value.data[2] if "±" in part and value.kind == "seq" and value.data[0] == "" else [value]
+    return items
+
+
+def _without(points: list[_Value]) -> _Value:
+    """All real numbers but these, as a union of intervals; text where they are no numbers."""
+    if not points or any(v.kind != "num" or len(v.data) > 1 or isinstance(v.data[0], complex) for v in points):
+        return _Value("text", "∖" + "".join(v.src for v in points))
+    places = {v.data[0]: v for v in points}
+    ends = [_read("-∞", 1), *(places[key] for key in sorted(places)), _read("∞", 1)]
+    pairs = [_Value("seq", ("(", ")", [a, b]), f"({a.src},{b.src})") for a, b in itertools.pairwise(ends)]
+    return _Value("seq", ("∪", "∪", pairs))
+
+
+def _unequal(text: str, down) -> _Value:
+    """Read x ≠ 3, x ≠ 1 and x ≠ 3, x ≠ ±3 (all numbers but these), or an expression ≠ another."""
+    sides = [part.strip() for part in text.split("≠")]
+    values = [*map(down, sides)] if len(sides) == 2 and not re.search(_BETWEEN, text) else []
+    sizes = [len(value.data) if value.kind == "num" else 0 for value in values]
+    if sizes and min(sizes) > 1:
+        return _Value("ne", _minus(*values))  # a ≠ b
+    symbols, points = set(), []
+    for part in _split(text, r"[,;]|\band\b"):
+        if re.fullmatch(r" ?\w ?∈ ?R ?", part):
+            continue
+        left, *right = (side.strip() for side in part.split("≠"))
+        if right and re.fullmatch(f"-? ?{_SYMBOL.pattern}", right[-1]):
+            left, right = right[-1], [left]
+        if len(right) == 1 and (m := re.fullmatch(f"(-?) ?({_SYMBOL.pattern})", left)):
+            symbols.add(m[2])
+            points.append(f"-({right[0]})" if m[1] else right[0])
+        elif not right and symbols:
+            points.append(left)  # x ≠ 1, 3
+        else:
+            symbols |= {"", part}
+    if len(symbols) == 1:
+        return _without(_items(points, down))
+    if sizes and min(sizes) > 0 and max(sizes) > 1:
+        return _Value("ne", _minus(*values))  # x² ≠ 4
+    return _Value("text", text)
+
+
+def _read(text: str, depth: int = 0) -> _Value:
+    """Read a cleaned answer: structure first, numbers and expressions at the leaves."""
+    text = text.strip().rstrip(" .,;")
+    bare, down = re.sub(r"(?<!\w) | (?!\w)", "", text), functools.partial(_read, depth=depth + 1)
+    if depth > 9 or len(text) > 1000:
+        return _Value("huge", src=bare)
+    if not re.search(r"[\w∞]|⦃⦄", text) or text.count("{") != text.count("}"):
+        return _Value("bad", src=bare)
+    if not re.search(r"[(\[{⦃]", text):
+        text = re.sub(r"(?<![\d.,])\d{1,3}((?:,\d{3})+|(?: \d{3})+)(?![\d,])", lambda m: re.sub("[ ,]", "", m[0]), text)
+    if m := re.fullmatch(r"\\begin ?\{([pb]?matrix|array)\}(?:\{[clr| ]+\})?(.*)\\end ?\{\1\}", text):
+        return _Value("mat", [[down(cell) for cell in row.split("&")] for row in m[2].strip(" ⏎").split("⏎")], bare)
+    if m := re.fullmatch(r"⦃ ?\w ?(?:∈ ?R ?)?[|:](.*[<>≤≥≠].*)⦄", text):
+        return down(m[1])  # the set of x such that
+    if m := re.fullmatch(r"R ?(?:∖|- ?(?=⦃)) ?⦃(.*)⦄", text):
+        return _without(_items(_split(m[1], "[,;]"), down))._replace(src=bare)
+    if "≠" in text:
+        return _unequal(text, down)._replace(src=bare)
+    lists = len(_split(text, _BETWEEN)) > 1 or (text[0] == "⦃" and _is_enclosed(text))
+    if "∓" in text or ("±" in text and not lists):
+        both = [text.translate(str.maketrans("±∓", signs)).replace("=+", "=").lstrip("+") for signs in ("+-", "-+")]
+        return _Value("seq", ("", "", [down(part) for part in both]), bare)
+    for marks, name in ((_BETWEEN, ""), ("∪", "∪")):
+        if len(parts := _split(text, marks)) > 1:
+            return _Value("seq", (name, name, _items(parts, down)), bare)
+    if m := re.fullmatch(r"\w ?∈(.*)", text):
+        return down(m[1])
+    if _is_enclosed(text):
+        parts = _split(text[1:-1], "[,;]") if text[1:-1].strip() else []
+        if len(parts) == 1 and (text[0] in "({" or parts[0].strip().startswith("\\begin")):
+            return down(parts[0])._replace(src=bare)
+        ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
+        items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
+        return _Value("seq", (*ends, items), bare)
+    parts = [part.strip() for part in _split(text, "[=<>≤≥]")]
+    return (_relation(text, parts, down) if len(parts) > 1 else _as_number(text))._replace(src=bare)
+
+
+def _relation(text: str, parts: list[str], down) -> _Value:
+    """x = 5 and 5 = x assign, 2 + 2 = 4 must hold throughout, 1 < x ≤ 3 is an interval, the rest is an equation."""
+    signs = "".join(c for c in text if c in "=<>≤≥")
+    if "=" not in signs and any(re.fullmatch(f"- ?{_SYMBOL.pattern}", part) for part in parts):  # -x > -1 is x < 1
+        parts = [part[1:].strip() if re.fullmatch(f"- ?{_SYMBOL.pattern}", part) else f"-({part})" for part in parts]
+        signs = signs.translate(str.maketrans("<>≤≥", "><≥≤"))
+    if _SYMBOL.fullmatch(parts[-1]) and len(parts) == 2 and not _SYMBOL.fullmatch(parts[0]):
+        parts, signs = parts[::-1], signs.translate(str.maketrans("<>≤≥", "><≥≤"))
+    if set(signs) != {"="}:
+        if len(parts) == 2 and _SYMBOL.fullmatch(parts[0]):
+            parts = ["-∞", *parts] if signs in "<≤" else [parts[1], parts[0], "∞"]
+            signs = "<" + signs if signs in "<≤" else signs.translate(str.maketrans(">≥", "<≤")) + "<"
+        if {*signs} <= {*">≥"}:
+            parts, signs = parts[::-1], signs[::-1].translate(str.maketrans(">≥", "<≤"))
+        if len(parts) != 3 or not _SYMBOL.fullmatch(parts[1]) or not {*signs} <= {*"<≤"}:
+            return _Value("raw", text)
+        return _Value("seq", ("(["[signs[0] == "≤"], ")]"[signs[1] == "≤"], [down(parts[0]), down(parts[2])]))
+    values = [down(part) for part in parts]
+    rest = values[1] if len(values) == 2 else _Value("all", values[1:])
+    if _SYMBOL.fullmatch(parts[0]):
+        return _Value("eq", (parts[0], rest, values[0]))
+    if re.fullmatch(r"[A-Za-z]\w*'? ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|[A-Za-z ]{3,}|[A-Z]{2}", parts[0]):
+        return rest  # f(x) = …, (x, y) = …, Area = …
+    if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
+        return _Value("rel", _minus(*values))
+    return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
+
+
+def _minus(left: _Value, right: _Value) -> list:
+    return [(left.data * 4)[i] - (right.data * 4)[i] for i in range(4)]
+
+
+def _as_number(text: str) -> _Value:
+    """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
+    number, unit, scale = re.sub(r"^([-+]?) ?[＄€£¥₹] ?([-+]?)", r"\1\2", text), "", 1
+    if number != text:
+        unit = _UNITS[re.search("[＄€£¥₹]", text)[0]]
+    if len(text) < 200 and (m := re.fullmatch(r"(.*?[\d)}π])( ?)([A-Za-z%＄€£¥₹¢][A-Za-z.'%/^{}234 -]*)", number)):
+        words = [w for w in re.findall(r"[a-z]+|[%＄€£¥₹¢/]|\^\d", re.sub(r"[{}]|\^ ", "", m[3].lower())) if w != "of"]
+        names = [_UNITS.get(w) or _UNITS.get(w.removesuffix("s") if len(w) > 2 else w) for w in words]
+        known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
+        sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
+        prose = m[2] and len(words[0]) > 2 and sound
+        if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
+            number, scale = m[1], math.prod(_SCALE.get(w, 1) for w in words)
+            names = [name or w.removesuffix("s") for name, w in zip(names, words, strict=True) if w not in _SCALE]
+            unit = " ".join(sorted(names)).replace("mph", "/ h mile") or unit
+    elif text.lower() in _NUMBERS:
+        number = str(_NUMBERS.index(text.lower()))
+    if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
+        number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
+    try:
+        words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
+        words = words and not re.fullmatch("[a-z](?: ?- ?[a-z])+", number)  # x - y
+        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(_NAMES, "", number)):
+            raise _Refused(False)
+        values = []
+        for sample in range(4):
+            reader = _Reader(number.strip(), sample)
+            values.append(reader.read() * scale)
+            if reader.tokens[reader.at] or values[-1] != values[-1]:
+                raise _Refused(False)
+            if not reader.symbols:
+                break
+    except (_Refused, ArithmeticError, ValueError, TypeError, RecursionError) as error:
+        formal = re.search(r"\\(?:int|sum|prod|lim|[lr](?:floor|ceil)|binom)|[|!]", text)
+        return _Value("huge" if error.args != (False,) else "raw" if formal else "text", text)
+    m = re.fullmatch(r"[-+]?(\d*)\.(\d+)(?:\*10\^\{?([-+]?\d{1,3})\}?)?", number.replace(" ", ""))
+    ulp = Fraction(10) ** (int(m[3] or 0) - len(m[2])) * scale if m else Fraction(0)
+    return _Value("num", values, unit=unit, ulp=ulp if m and len((m[1] + m[2]).lstrip("0")) > 3 else Fraction(0))
+
+
+@functools.lru_cache(4096)
+def _value(text: str) -> _Value:
+    """Read an answer as a model or a data set writes it."""
+    if len(text) > 3000:
+        return _Value("huge", src=text)
+    if any(map(_is_odd_digit, text)):
+        return _Value("digits", src=" ".join(text.split()))
+    clean = _clean(text)
+    if m := _CHOICE.fullmatch(clean):
+        rest = (m[4] or "").strip()
+        if not rest or ((m[1] or m[3]) and not re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)):
+            return _Value("letter", m[2], m[2])
+    return _read(clean)
+
+
+def _words(value: _Value) -> str:
+    return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())

@@ -1,0 +1,56 @@
+"""--dry_run: settings, batch arithmetic, memory."""
+
+import dataclasses
+import json
+import os
+
+from parts.chat import strings_past_template
+from parts.memory import in_gib
+from parts.precision import settle_precision
+from parts.processes import device_name
+from parts.prompts import load_splits
+from parts.tokenizers import load_tokenizer
+from programs.on_policy_distillation.memory import distillation_memory, local_sources
+from programs.on_policy_distillation.models import load_reward
+from programs.on_policy_distillation.settings import Config, check_config, offpolicy_rows
+from programs.on_policy_distillation.teachers import check_teachers
+from programs.on_policy_distillation.update import student_learning_rate
+
+
+def print_distillation_plan(config: Config) -> None:
+    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
+    check_config(config, size)
+    settle_precision(config, torch.device(device_name(config)))
+    load_reward(config)
+    rows, held_out = load_splits(config, tokenizer)
+    check_teachers(config, tokenizer, rows, held_out)
+    prompts = [row["prompt"] for row in rows + held_out]
+    networks = {}
+    for source in dict.fromkeys([config.model, *local_sources(config)]):
+        with torch.device("meta"):
+            networks[source] = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+    counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    fresh = config.batch_size - offpolicy_rows(config)
+    plan = {
+        "settings": {**dataclasses.asdict(config), "lr": student_learning_rate(config, counts[config.model])},
+        "batch": {
+            "processes": size,
+            "prompts": len(rows),
+            "held_out_prompts": len(held_out),
+            "longest_prompt_tokens": longest,
+            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
+            "sampled_completions_per_step": fresh,
+            "completions_of_the_data_per_step": offpolicy_rows(config),
+            "completions": config.steps * config.batch_size,
+            "completions_per_optimizer_step": config.batch_size // config.minibatches,
+            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
+        },
+        "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
+        "memory_estimate": in_gib(distillation_memory(config, networks, longest, size)),
+    }
+    print(json.dumps(plan, indent=1))

@@ -1,0 +1,63 @@
+"""The memory that a run will need."""
+
+import dataclasses
+
+from parts.memory import (
+    DecoderShape,
+    PassShape,
+    backward_peak,
+    decoder_shape,
+    frozen_bytes,
+    head_bytes,
+    network_bytes,
+    sampling_bytes,
+    saved_for_backward,
+    update_pass,
+)
+from programs.on_policy_distillation.settings import Config
+from programs.on_policy_distillation.teachers import is_server, teacher_specs
+
+STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
+
+
+def student_head(config: Config, shape: DecoderShape, run: PassShape) -> float:
+    """Bytes that output layers and loss take for a micro-batch of which every token is trained on."""
+    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
+    return head_bytes(shape, run, logits, STUDENT_BUFFERS)
+
+
+def local_sources(config: Config) -> list[str]:
+    """Where the teachers are that run in this process."""
+    return [source for source in teacher_specs(config).values() if not is_server(source)]
+
+
+def distillation_memory(config: Config, networks: dict, prompt: int, processes: int) -> dict[str, float]:
+    """Bytes per process: what stays, what passes, and the peaks of update and sampling.
+
+    Left out are the process, CUDA's context, libraries and fragments of memory.
+
+    Args:
+        networks: student and teachers by their source, on the meta device.
+        prompt: tokens of the longest prompt.
+    """
+    counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
+    shapes = {source: decoder_shape(net.config.get_text_config().to_dict()) for source, net in networks.items()}
+    student, shape = networks[config.model], shapes[config.model]
+    run = update_pass(config, student, prompt + config.max_new_tokens, processes)
+    at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
+    kept, gradients = network_bytes(config, shape, counts[config.model])
+    precision = config.teacher_precision or config.precision
+    width = 4 if precision == "fp32" else 2
+    each, embeddings = (0.516, width) if config.teacher_in_4bit else (width, 4)
+    teachers = sum(frozen_bytes(shapes[s], counts[s], each, embeddings) for s in local_sources(config))
+    head = student_head(config, shape, run)
+    prompts = dataclasses.replace(run, rows=at_once, length=prompt)
+    return {
+        "student: weights, gradients and optimizer": kept + gradients,
+        "teachers": teachers,
+        "activations of a micro-batch": saved_for_backward(shape, run),
+        "logits": head,
+        "KV cache while sampling": 2 * shape.layers * shape.keys * run.compute * at_once * run.length,
+        "peak of the update": kept + gradients + teachers + backward_peak(shape, run, head),
+        "peak of sampling": kept + teachers + sampling_bytes(shape, prompts, config.max_new_tokens),
+    }

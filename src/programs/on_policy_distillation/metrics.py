@@ -1,0 +1,120 @@
+"""Metrics of a step, and the held-out gap between student and teacher."""
+
+import dataclasses
+import math
+import sys
+
+from parts.batches import collate, micro_batches, trimmed
+from parts.forward import lm_logits, predicting_states
+from parts.kl import kl_estimate
+from parts.losses import likelihood_ratio
+from parts.numerics import masked_mean
+from parts.precision import autocast, widest_float
+from parts.processes import sum_over_processes
+from parts.rewards import Reward
+from parts.rollouts import collect
+from parts.run_log import RunLog, reward_means
+from programs.on_policy_distillation.data import teacher_of
+from programs.on_policy_distillation.experience import by_teacher, mismatch_mode, pieces_of, server_tensors
+from programs.on_policy_distillation.objective import gap_figures
+from programs.on_policy_distillation.settings import Config
+from programs.on_policy_distillation.teachers import ask_servers, teacher_specs, widened
+
+
+def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
+    """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
+    import statistics
+
+    own = [s for s in samples if "offpolicy" not in s]
+    lengths = [len(s["response_ids"]) for s in own]
+    metrics = {}
+    if own and own[0]["rewards"]:
+        scores = [s["score"] for s in own]
+        metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
+        metrics |= {f"reward/{name}": mean for name, mean in reward_means(own).items()}
+        groups = [scores[i : i + config.group_size] for i in range(0, len(scores), config.group_size)]
+        if config.group_size > 1:
+            metrics["reward/zero_std_frac"] = statistics.fmean(len(set(group)) == 1 for group in groups)
+    if own:
+        metrics["rollout/length_mean"] = statistics.fmean(lengths)
+        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in own)
+        metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
+    if own and "old_logprobs" in batch:
+        mask = batch["loss_mask"] * ~batch["offpolicy"]
+        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
+        w = likelihood_ratio(gap, 0)
+        metrics["rollout/logprob_gap_max"] = gap.abs().max().item()
+        metrics["mismatch/weight_mean"] = masked_mean(w, mask).item()
+        metrics["mismatch/kl"] = masked_mean(w - 1 - w.log(), mask).item()
+        if "corrections" in batch:
+            cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
+            metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
+    return metrics
+
+
+def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """How far the student is from its teachers on its own samples of held-out prompts, drawn alike each time.
+
+    With local teachers, per token over the whole vocabulary; with servers, the reverse KL by k3 on the sampled tokens.
+    """
+    import numpy as np
+    import torch
+
+    noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
+    alone = dataclasses.replace(config, group_size=1)
+    samples, names = collect(alone, models, engine, reward, rows, noise, {}), list(teacher_specs(config))
+    for sample, row in zip(samples, rows, strict=True):
+        sample["teacher"] = teacher_of(config, row, names)
+    ask_servers(models, samples)
+    batch = collate(samples, models.pad_id, models.device)
+    batch["teacher"] = torch.tensor([s["teacher"] for s in samples], device=models.device)[:, None]
+    batch["teacher"] = batch["teacher"].expand(batch["input_ids"].shape)
+    scored = server_tensors(samples, batch)
+    if scored:
+        kl = kl_estimate(batch["rollout_logprobs"], scored["teacher_logprobs"], "k3")
+        return {"eval/reverse_kl": masked_mean(kl, batch["response_mask"]).item()}, samples
+    sums = torch.zeros(4, dtype=widest_float(models.device), device=models.device)
+    for teacher, mine in by_teacher(models, batch, range(len(samples))):
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
+            piece, _ = trimmed(batch, piece_rows)
+            mask = piece["response_mask"].bool()
+            with torch.no_grad(), autocast(config, models.device):
+                states = predicting_states(models.policy, piece)[mask]
+            theirs = teacher.states(piece)[mask]
+            for part in pieces_of(config, models.policy, len(states)):
+                with torch.no_grad():
+                    logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
+                    student = torch.log_softmax(logits / config.temperature, -1)
+                    sums += gap_figures(student, teacher.logprobs(theirs[part])).sum(0)
+    means = (sum_over_processes(sums) / batch["response_mask"].sum()).tolist()
+    keys = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/overlap")
+    return dict(zip(keys, means, strict=True)), samples
+
+
+def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """Held-out distance to the teachers, and with rewards their greedy means: accuracy = share with full marks."""
+    silent = Reward([])
+    silent.silent = True
+    metrics, samples = held_out_gap(config, models, engine, silent, rows)
+    if reward.functions:
+        samples = collect(dataclasses.replace(config, group_size=1), models, engine, reward, rows, None, {})
+        first = next(iter(reward.functions))
+        full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
+        metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
+        metrics["eval/accuracy"] = sum(full) / len(full)
+        metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+    metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
+    return metrics, samples
+
+
+class DistillationLog(RunLog):
+    """A RunLog whose curves are those of a distillation, and whose bar also moves where nothing is rewarded."""
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers."""
+        super().metrics(step, metrics)
+        if self.active and "time/update" in metrics and "reward/mean" not in metrics:
+            self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
+            self.bar.update()
+        if self.active and "eval/reverse_kl" in metrics:
+            self.bar.write(f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}", file=sys.stderr)

@@ -1,0 +1,54 @@
+"""Student, teachers and the optional reward."""
+
+from pathlib import Path
+
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_REWARDS
+from parts.decoding import check_pads
+from parts.forward import check_logits
+from parts.messages import need
+from parts.models import add_lora, load_network, unwrapped
+from parts.reward_calls import call_limits
+from parts.rewards import Reward
+from parts.tokenizers import load_tokenizer
+from programs.on_policy_distillation.settings import Config
+from programs.on_policy_distillation.teachers import (
+    DistillationModels,
+    LocalTeacher,
+    ServerTeacher,
+    is_server,
+    teacher_specs,
+)
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, those of the embedded task with its data, or none."""
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"] * embedded
+    reward = Reward(config.reward or defaults, call_limits(config))
+    need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
+    reward.silent = not reward.functions  # no warning that none applies
+    return reward
+
+
+def load_models(config: Config, device, checkpoint: Path | None = None) -> DistillationModels:
+    """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
+    from transformers import AutoModelForCausalLM
+
+    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    if config.lora_rank:
+        policy = add_lora(policy, config, saved)
+    if config.gradient_checkpointing:
+        policy.activation_checkpointing_enable({"use_reentrant": False})
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
+    models = DistillationModels(policy, None, None, tokenizer, sorted(ends), pad_id, device, [])
+    check_logits(models)
+    check_pads(config, models, policy, "model")
+    for spec in teacher_specs(config).values():
+        teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
+        models.teachers.append(teacher)
+    return models

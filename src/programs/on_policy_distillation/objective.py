@@ -1,0 +1,68 @@
+"""Divergences between student and teacher."""
+
+import math
+
+from parts.advantages import grpo_advantages, mean_advantages, rloo_advantages
+from programs.on_policy_distillation.settings import ESTIMATORS
+
+ADVANTAGES = dict(zip(ESTIMATORS, (mean_advantages, grpo_advantages, rloo_advantages), strict=True))
+
+
+def divergence(student, teacher, beta: float):
+    """Generalised Jensen-Shannon divergence of two distributions, and its gradient (Agarwal 2024, eq. 1).
+
+    With M = (1 - beta) S + beta T it is beta KL(T || M) + (1 - beta) KL(S || M); its limits divided by beta and
+    1 - beta are taken at the ends: KL(T || S) at 0, KL(S || T) at 1.
+
+    Args:
+        student, teacher: log-probs [n, V], normalised.
+        beta: 0 to 1.
+
+    Returns:
+        (divergence [n], gradient [n, V] with respect to the student's logits). With f = d value / d S, the gradient is
+        S (f - E_S[f]): f = log S/T for the reverse KL, -T/S for the forward, (1 - beta) log S/M between.
+    """
+    import torch
+
+    if beta == 0:
+        t = teacher.exp()
+        return (t * (teacher - student)).sum(-1), student.exp() - t
+    s = student.exp()
+    if beta == 1:
+        f = student - teacher
+        value = mean = (s * f).sum(-1)
+    else:
+        mixture = torch.logaddexp(student + math.log1p(-beta), teacher + math.log(beta))
+        f = (student - mixture).mul_(1 - beta)
+        mean = (s * f).sum(-1)
+        value = mean + beta * (teacher.exp() * (teacher - mixture)).sum(-1)
+    return value, f.sub_(mean[:, None]).mul_(s)
+
+
+def with_rest(logprobs):
+    """Append to log-probs [n, k] of distinct tokens the log-prob of all others together: [n, k + 1]."""
+    import torch
+
+    total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
+    return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
+
+
+COMPARED = 8  # most likely tokens of each model in the metric `overlap`
+
+
+def overlap(ids, others):
+    """Share of ids [n, k] that also stand in others [n, k], each without repetition."""
+    return (ids[:, :, None] == others[:, None, :]).any(-1).float().mean(-1)
+
+
+def gap_figures(student, teacher):
+    """Per token: reverse KL, entropy of student and of teacher, overlap of their likeliest tokens: [n, 4].
+
+    student, teacher: log-probs [n, V].
+    """
+    import torch
+
+    s, t = student.exp(), teacher.exp()
+    kl = (s * (student - teacher)).sum(-1)
+    ids = [x.topk(min(COMPARED, x.shape[-1])).indices for x in (student, teacher)]
+    return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), overlap(*ids)], -1)

@@ -1,0 +1,201 @@
+"""Settings of the trainer and what contradicts what."""
+
+import math
+from dataclasses import dataclass
+
+from parts.aggregation import AGGREGATIONS
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.messages import need
+from parts.settings import BaseConfig, check_numbers, parse_settings, setting
+
+OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
+ESTIMATORS = ["mean", "grpo", "rloo"]
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # student, teacher and data
+    model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
+    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
+    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
+    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
+    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: that of the embedded data)")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
+    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    # rollout
+    steps: int = setting(100, "training steps; each is one rollout and one update", positive=True, free=True)
+    batch_size: int = setting(128, "completions per step, over all processes", positive=True)
+    group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
+    )
+    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
+    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
+    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
+    # objective
+    objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
+    beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
+    kl_top_k: int = setting(0, "tokens that a divergence tells apart, all others being one (0: whole vocabulary)")
+    top_k_of: str = setting("teacher", "whose most likely tokens these are", ["teacher", "student"])
+    kl_coef: float = setting(1.0, "weight of the divergence")
+    discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
+    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0 leaves rewards to be measured only")
+    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
+    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
+    advantage_eps: float = setting(1e-6, "added to it; 1e-6 as in verl, TRL has 1e-4")
+    aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
+    norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
+    ppo_epochs: int = setting(1, "passes over each batch", positive=True)
+    minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
+    clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
+    clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
+    dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus")
+    # sampler and trainer that disagree
+    mismatch: str = setting(
+        "auto",
+        "policy_gradient, rewards: correct by w = trainer/sampler probability: a token's cut at mismatch_high, a "
+        "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
+        ["auto", "none", "tis", "icepop", "seq_mask"],
+    )
+    mismatch_low: float = setting(0.5, "lower bound of w")
+    mismatch_high: float = setting(2.0, "upper bound of w", positive=True)
+    # optimization
+    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps over which the learning rate rises")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
+    adam_eps: float = setting(
+        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
+    )
+    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
+    max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
+    # precision and memory
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting(
+        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    micro_batch_tokens: int = setting(
+        8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
+    )
+    logits_chunk: int = setting(
+        2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
+    )
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
+    load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
+    # logs and checkpoints
+    report_to: list[str] = setting(
+        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
+    )
+    sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
+    eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
+    keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
+    resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+
+def check_config(config: Config, world: int = 1) -> None:
+    """Raise UserError for settings that cannot work together."""
+    need(
+        config.top_p == 1.0 and config.top_k == 0,
+        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
+        "policy whose log-probs the ratio compares; try a lower --temperature",
+    )
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    check_numbers(config)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    check_objective(config)
+    check_batch(config, world)
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+
+
+def check_objective(config: Config) -> None:
+    """Raise UserError for choices of the objective that contradict each other or would do nothing."""
+    c, sampled = config, config.objective == "policy_gradient"
+    largest = max(c.beta, c.discount, c.offpolicy_frac)
+    need(largest <= 1, f"got {largest} for beta, discount or offpolicy_frac; expected at most 1")
+    need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
+    need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
+    need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
+    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
+    need(c.kl_coef or c.reward_coef or c.offpolicy_frac, "got kl_coef 0; expected something to train by")
+    given = c.offpolicy_frac and c.offpolicy_loss == "same"
+    need(
+        not (sampled and given),
+        "got --offpolicy_frac with policy_gradient, whose advantage is of sampled tokens; try --offpolicy_loss nll",
+    )
+    need(
+        c.group_size > 1 or not c.reward_coef,
+        f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
+        "the baseline; try --group_size 8",
+    )
+    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
+    fixed = c.aggregation == "fixed_length"
+    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
+
+
+def offpolicy_rows(config: Config) -> int:
+    """Completions of the data in a step's batch."""
+    return round(config.offpolicy_frac * config.batch_size)
+
+
+def check_batch(config: Config, world: int) -> None:
+    """Raise UserError unless minibatches, groups and completions of the data divide the batch."""
+    part, share = config.minibatches * world, config.offpolicy_frac * config.batch_size
+    need(
+        config.batch_size % part == 0,
+        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
+        f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
+    )
+    need(
+        abs(share - round(share)) < 1e-6 and (config.batch_size - round(share)) % config.group_size == 0,
+        f"got batch_size {config.batch_size}, offpolicy_frac {config.offpolicy_frac}, group_size {config.group_size}; "
+        "expected a whole number of completions of the data, and whole groups of sampled ones",
+    )
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)

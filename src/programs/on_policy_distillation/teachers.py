@@ -1,0 +1,273 @@
+"""Teachers: local networks and servers."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from parts.decoding import check_pads
+from parts.forward import check_logits, lm_logits, predicting_states
+from parts.messages import UserError, need, say
+from parts.models import Models, load_network, unwrapped
+from parts.precision import autocast
+from parts.processes import gather_rows, world
+from parts.tokenizers import load_tokenizer
+from programs.on_policy_distillation.data import check_rows
+from programs.on_policy_distillation.settings import Config
+
+
+@dataclass
+class DistillationModels(Models):
+    """The student as `policy`, no critic, no reference, and the teachers."""
+
+    teachers: list  # of LocalTeacher and ServerTeacher
+
+
+def is_server(spec: str) -> bool:
+    """Whether a teacher is behind HTTP."""
+    return spec.startswith(("http://", "https://"))
+
+
+def teacher_specs(config: Config) -> dict[str, str]:
+    """{name: folder, hub id or URL} of the teachers; a single one needs no name."""
+    need(
+        config.teacher,
+        "got no --teacher; expected a model folder, a hub id or a server; for the embedded task try "
+        "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher",
+    )
+    if not config.teacher_column:
+        count = len(config.teacher)
+        need(count == 1, f"got {count} teachers; expected one, or --teacher_column to tell whose a row is")
+        return {"": config.teacher[0]}
+    found = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
+    need(all(found), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each")
+    specs = {match[1]: match[2] for match in found}
+    need(len(specs) == len(found), "got one name for two teachers; expected a name each")
+    return specs
+
+
+def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
+    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
+    specs = teacher_specs(config)
+    check_rows(config, rows, held_out, list(specs))
+    local = [spec for spec in specs.values() if not is_server(spec)]
+    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
+    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
+    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
+    for spec in specs.values():
+        if is_server(spec):
+            check_server_objective(config)
+            server = ServerTeacher(spec, config)
+            server.check_length(max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens)
+            server.check_vocabulary(tokenizer, rows)
+        elif Path(spec).resolve() != Path(config.model).resolve():
+            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+
+
+def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
+    """Raise UserError where vocabulary or segmentation of a teacher's tokenizer differ; say which tokens do."""
+    ours, theirs = tokenizer.get_vocab(), other.get_vocab()
+    wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
+    shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
+    need(
+        not wrong,
+        f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
+        f"teacher's id): {shown}{'; …' * (len(wrong) > 8)}; expected one vocabulary; try a teacher of the same family",
+    )
+    for row in rows[:64]:
+        text = tokenizer.decode(row["prompt_ids"])
+        a, b = (t(text, add_special_tokens=False).input_ids for t in (tokenizer, other))
+        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        pieces = [t.convert_ids_to_tokens(ids[at : at + 4]) for t, ids in ((tokenizer, a), (other, b))]
+        need(
+            a == b,
+            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {pieces[0]}, teacher {pieces[1]}; "
+            "expected one tokenizer; try a teacher of the same family",
+        )
+    if tokenizer.chat_template != other.chat_template:
+        say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
+
+
+def check_server_objective(config: Config) -> None:
+    """Raise UserError for settings that need more than a server returns."""
+    full = config.objective != "policy_gradient" and not config.kl_top_k
+    need(
+        not full,
+        f"got objective {config.objective} over the whole vocabulary with a server, which returns its likeliest tokens "
+        "only; try --kl_top_k 20 or --objective policy_gradient",
+    )
+    need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
+    need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
+
+
+class LocalTeacher:
+    """A frozen network on this device. It is only ever run forward on given tokens."""
+
+    def __init__(self, source: str, config: Config, models: Models):
+        from transformers import AutoModelForCausalLM
+
+        own = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
+        self.config = dataclasses.replace(config, model=source, lora_rank=0, **own)
+        self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
+        with autocast(self.config, models.device):
+            check_logits(dataclasses.replace(models, policy=self.model))
+            check_pads(self.config, models, self.model, "teacher")
+        known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
+        self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there
+        need(
+            self.width >= len(models.tokenizer),
+            f"got teacher {source!r} of {known} tokens, student of {used}; expected {len(models.tokenizer)} at least",
+        )
+
+    def states(self, piece: dict):
+        """Hidden states [B, T, H] that predict each token of a piece; the student's padding rows read as the last."""
+        import torch
+
+        piece = piece | {"input_ids": piece["input_ids"].clamp(max=self.width - 1)}
+        with torch.no_grad(), autocast(self.config, piece["input_ids"].device):
+            return predicting_states(self.model, piece)
+
+    def logprobs(self, hidden):
+        """Log-probs [n, width] of the next token, of states [n, H]."""
+        import torch
+
+        with torch.no_grad():
+            logits = widened(lm_logits(self.model, hidden)[:, : self.width])
+            return torch.log_softmax(logits / self.config.temperature, -1)
+
+
+def widened(logits):
+    """Logits in float32 or wider."""
+    return logits.float() if logits.dtype.itemsize < 4 else logits
+
+
+class ServerTeacher:
+    """A model behind an OpenAI-compatible server that returns vLLM's `prompt_logprobs`; asked for no text."""
+
+    def __init__(self, url: str, config: Config):
+        self.url, _, self.name = url.partition("#")
+        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        served = self.call("/models", None).get("data") or []
+        if not self.name:
+            self.name = served[0]["id"] if served else ""
+            need(self.name, f"got teacher {url!r}, which serves no model; expected one; try {url}#MODEL")
+        lengths = [entry.get("max_model_len") for entry in served if entry.get("id") == self.name]
+        self.max_length = next(filter(None, lengths), None)  # vLLM says it; None: unknown
+
+    def call(self, path: str, body: dict | None, attempts: int = 4) -> dict:
+        """GET or POST JSON; refused connections and errors of the server are tried again."""
+        headers = {"Content-Type": "application/json"}
+        if os.environ.get("OPENAI_API_KEY"):
+            headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
+        data = None if body is None else json.dumps(body).encode()
+        for attempt in range(attempts):
+            try:
+                request = urllib.request.Request(self.url + path, data, headers)
+                with urllib.request.urlopen(request, timeout=600) as answer:
+                    return json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                what, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
+            except (OSError, ValueError) as error:
+                what, final = str(error), False
+            if final or attempt == attempts - 1:
+                break
+            time.sleep(0.2 * 4**attempt)
+        sent = "nothing"
+        if body:
+            sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
+        raise UserError(
+            f"got from {self.url + path}, sent {sent}: {what}; expected an OpenAI-compatible server such as "
+            "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
+            "and completion"
+        )
+
+    def ask(self, ids: list[int]) -> list[dict]:
+        """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
+        body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
+        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}).get("choices") or [{}]
+        found = choices[0].get("prompt_logprobs")
+        need(
+            isinstance(found, list) and len(found) == len(ids) and all(map(self.is_scored, found[1:], ids[1:])),
+            f"got from {self.url} an answer without prompt_logprobs of all {len(ids)} tokens; expected vLLM's "
+            "`prompt_logprobs`, which other servers do not have; try `vllm serve MODEL`, or a local teacher",
+        )
+        return found[1:]
+
+    def is_scored(self, entry, token: int) -> bool:
+        """Whether an entry holds the log-probs asked for."""
+        if not isinstance(entry, dict) or str(token) not in entry or len(entry) < self.top_k:
+            return False
+        return all(isinstance(e, dict) and math.isfinite(e.get("logprob", math.nan)) for e in entry.values())
+
+    def check_vocabulary(self, tokenizer, rows: list[dict]) -> None:
+        """Raise UserError where the server's text of a token id is another than the student's."""
+        size = len(tokenizer)
+        ids = rows[0]["prompt_ids"][:64] + list(range(0, size, max(1, size // 192)))
+        wrong = []
+        for token, entry in self.entries_of(ids):
+            theirs, ours = entry[str(token)].get("decoded_token"), tokenizer.decode([token])
+            if theirs and "\ufffd" not in theirs + ours and theirs.strip() != ours.strip():
+                wrong.append(f"{token} {ours!r} / {theirs!r}")
+        need(
+            not wrong,
+            f"got teacher {self.url}, whose vocabulary differs from the student's in {len(wrong)} of {len(ids)} tokens "
+            f"tried (id, student's / teacher's): {'; '.join(wrong[:8])}; expected one vocabulary",
+        )
+
+    def entries_of(self, ids: list[int]):
+        """(token, its entry) of all but the first, asked for in pieces of up to 64 that fit the server's length."""
+        size = max(2, min(64, (self.max_length or 65) - 1))  # the server counts the token that it makes
+        for start in range(0, len(ids) - 1, size - 1):
+            piece = ids[start : start + size]
+            yield from zip(piece[1:], self.ask(piece), strict=True)
+
+    def check_length(self, longest: int) -> None:
+        """Raise UserError if a text of this many tokens does not fit the server."""
+        need(
+            not self.max_length or longest < self.max_length,
+            f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "
+            f"{self.max_length}; expected one above; try --max-model-len {longest + 1} there, or a lower "
+            "--max_new_tokens or --max_prompt_tokens",
+        )
+
+    def score(self, samples: list[dict]) -> list[dict]:
+        """Of each sample: log-probs of its response tokens, and ids and log-probs of the likeliest there."""
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(self.ask, [s["prompt_ids"] + s["response_ids"] for s in samples]))
+        scored = []
+        for sample, entries in zip(samples, answers, strict=True):
+            entries, ids = entries[len(sample["prompt_ids"]) - 1 :], sample["response_ids"]
+            result = {"logprobs": [e[str(i)]["logprob"] for e, i in zip(entries, ids, strict=True)]}
+            if self.top_k:  # the token itself is returned besides, where it is not among them
+                best = [sorted(e.items(), key=lambda x: -x[1]["logprob"])[: self.top_k] for e in entries]
+                result["ids"] = [[int(i) for i, _ in top] for top in best]
+                result["top"] = [[entry["logprob"] for _, entry in top] for top in best]
+            scored.append(result)
+        return scored
+
+
+def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
+    """Add to samples of server teachers what those say of their tokens, each process asking for its share."""
+    rank, size = world()
+    wanted = [s for s in samples if isinstance(models.teachers[s.get("teacher", 0)], ServerTeacher)]
+    if not wanted:
+        return
+    mine, answers, failure = wanted[rank::size], [], None
+    try:
+        for index, teacher in enumerate(models.teachers):
+            theirs = [i for i, s in enumerate(mine) if s.get("teacher", 0) == index]
+            if theirs and isinstance(teacher, ServerTeacher):
+                answers += zip(theirs, teacher.score([mine[i] for i in theirs]), strict=True)
+    except UserError as error:
+        failure = error
+    ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
+    for sample, answer in zip(wanted, gather_rows(ordered, failure), strict=True):
+        sample["scored"] = answer

@@ -1,0 +1,56 @@
+"""--dry_run: settings, batch arithmetic, memory."""
+
+import dataclasses
+import json
+import os
+
+from parts.chat import strings_past_template
+from parts.losses import check_loss
+from parts.memory import in_gib
+from parts.optimizer import learning_rates
+from parts.precision import settle_precision
+from parts.presets import check_config
+from parts.processes import device_name
+from parts.prompts import load_splits
+from parts.tokenizers import load_tokenizer
+from programs.ppo_train.memory import memory_estimate
+from programs.ppo_train.models import load_reward
+from programs.ppo_train.settings import Config
+
+
+def dry_run(config: Config) -> None:
+    """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    check_config(config, size)
+    check_loss(config)
+    settle_precision(config, torch.device(device_name(config)))
+    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer)
+    prompts = [row["prompt"] for row in rows + held_out]
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+        parameters = sum(p.numel() for p in model.parameters())
+    lr, critic_lr = learning_rates(config, parameters)
+    plan = {
+        "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
+        "batch": {
+            "processes": size,
+            "prompts": len(rows),
+            "held_out_prompts": len(held_out),
+            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+            "prompts_past_the_chat_template": strings_past_template(config, tokenizer, prompts),
+            "prompts_per_step": config.batch_size // config.group_size,
+            "completions": config.steps * config.batch_size,
+            "passes_over_the_data": round(config.steps * config.batch_size / config.group_size / len(rows), 2),
+            "completions_per_optimizer_step": config.batch_size // config.minibatches,
+            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
+        },
+        "parameters": parameters,
+        "memory_estimate": in_gib(memory_estimate(config, model, rows, size)),
+    }
+    print(json.dumps(plan, indent=1))

@@ -1,0 +1,77 @@
+"""The networks of a run: policy, critic, reference."""
+
+from pathlib import Path
+
+from parts.bundle import EMBEDDED_REWARDS
+from parts.decoding import check_pads
+from parts.forward import check_logits
+from parts.messages import need
+from parts.models import Models, add_lora, load_network, unwrapped
+from parts.reward_calls import call_limits
+from parts.rewards import Reward
+from parts.tokenizers import load_tokenizer
+from programs.ppo_train.settings import Config
+
+
+def make_critic(config: Config, policy, device):
+    """A value head that starts at 0, with its own backbone when the critic is separate."""
+    import torch
+    from transformers import AutoModel
+
+    critic = torch.nn.Module()
+    critic.backbone = None
+    if config.critic == "separate":
+        critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
+        known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
+        need(
+            known >= used,
+            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
+        )
+        if config.lora_rank:
+            critic.backbone = add_lora(critic.backbone, config)
+    size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
+    critic.head = torch.nn.Linear(size, 1, device=device)  # float32 whatever the backbone's dtype
+    torch.nn.init.zeros_(critic.head.weight)
+    torch.nn.init.zeros_(critic.head.bias)
+    return critic
+
+
+def load_models(config: Config, device, checkpoint: Path | None = None) -> Models:
+    """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
+    from transformers import AutoModelForCausalLM
+
+    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    if config.lora_rank:
+        policy = add_lora(policy, config, saved)
+    critic = make_critic(config, policy, device) if config.advantage == "gae" else None
+    if checkpoint and critic:
+        import torch
+
+        trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
+        critic.load_state_dict(trained, strict=False)
+    reference = None
+    if config.kl_coef:
+        reference = policy
+        if not config.lora_rank:
+            reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    if config.gradient_checkpointing:
+        for network in filter(None, (policy, critic and critic.backbone)):
+            network.activation_checkpointing_enable({"use_reentrant": False})
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
+    models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
+    check_logits(models)
+    check_pads(config, models, policy, "model")
+    if critic and critic.backbone:
+        check_pads(config, models, critic.backbone, "critic_model")
+    return models
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, by default those of the embedded task."""
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+    return Reward(config.reward or defaults, call_limits(config))

@@ -1,0 +1,44 @@
+"""The batch of a step, with dynamic sampling."""
+
+from parts.models import Models
+from parts.prompts import batch_rows
+from parts.rewards import Reward
+from parts.rollouts import collect
+from parts.shaping import all_equal, shaped_score
+from programs.ppo_train.settings import Config
+
+
+def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
+    """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
+
+    With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly sampled
+    ones, in at most `max_refills` further rounds; places still open then go to such groups, which train nothing.
+
+    Returns:
+        (samples of the batch, all that were sampled, the stream's next position).
+    """
+    import numpy as np
+
+    prompts, size = config.batch_size // config.group_size, config.group_size
+    kept, spare, drawn = [], [], []
+    for attempt in range(1 + config.dynamic_sampling * config.max_refills):
+        count = prompts - len(kept)
+        picked = batch_rows(rows, config, start, count)
+        start += count
+        seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
+        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
+        noise = np.random.default_rng(seed).random((count * size, width))
+        samples = collect(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
+        if config.advantage == "remax":
+            greedy = collect(config, models, engine, reward, picked, None, timer)
+            for i, sample in enumerate(samples):
+                sample["baseline"] = shaped_score(config, greedy[i // size])
+        drawn += samples
+        for i in range(0, len(samples), size):
+            group = samples[i : i + size]
+            (spare if config.dynamic_sampling and all_equal(config, group) else kept).append(group)
+        if len(kept) == prompts:
+            break
+    chosen = (kept + spare)[:prompts]
+    batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
+    return batch, drawn, start

@@ -1,0 +1,117 @@
+"""Rewards made of others."""
+
+import asyncio
+import inspect
+import math
+import os
+
+from programs.reward_functions_library.contract import _signature, reward
+from programs.reward_functions_library.correctness import math_equivalence
+from programs.reward_functions_library.format import soft_xml_format
+from programs.reward_functions_library.loading import _LOCK
+from programs.reward_functions_library.options import _number_between
+from programs.reward_functions_library.programs import _TESTS, code_block_format, code_execution
+
+
+# ---- combined
+@reward(grades=True)
+def math_problem(text, answer):
+    r"""c·(0.9 + 0.1·f), c = math_equivalence, f = soft_xml_format: {0, 0.9, 1}, w 1, alone. Format alone pays nothing.
+    >>> math_problem(None, ["<reasoning>1+1</reasoning><answer>2</answer>", r"\boxed{2}"], ["2", "2"])
+    [1.0, 0.9]"""
+    right = math_equivalence.core(text, answer)
+    return right and right * (0.9 + 0.1 * soft_xml_format.core(text))
+
+
+@reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
+def code_generation(
+    text, tests=None, test_cases=None, test=None, test_list=None, entry_point=None, setup=None, *, mode="fraction"
+):
+    r"""c·(0.9 + 0.1·f), c = code_execution, f = code_block_format: [0, 1], w 1, alone. Format never pays by itself.
+    >>> code_generation(None, ["```python\ndef f(x): return x\n```"], tests=[["assert f(1) == 1"]])
+    [1.0]"""
+    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, mode=mode)
+    return passed and passed * (0.9 + 0.1 * code_block_format.core(text))
+
+
+class Combined:
+    """One reward of parts r_i with weights w_i, without the parts that are None; None if all are. Async if a part is.
+    sum: Σ w_i·r_i · product: Π max(r_i, 0)^w_i · gated: w_0·r_0, plus Σ_{i>0} w_i·r_i only where r_0 ≥ 1. A part
+    that is None adds nothing to a sum: combine parts that apply to the same rows.
+    >>> both = combine([exact_match, max_length_penalty.configure(maximum=1)], [1, 0.5], mode="sum")
+    >>> both(None, ["a", "a b"], answer=["a", "a"])
+    [1.0, -0.5]"""
+
+    def __init__(self, functions, weights=None, mode="sum", name="combined"):
+        self.functions, self.weights, self.mode = list(functions), list(weights or [1.0] * len(functions)), mode
+        unfit = not self.functions or len(self.weights) != len(self.functions)
+        if mode not in ("sum", "product", "gated") or unfit or (mode == "product" and min(self.weights) < 0):
+            raise ValueError(f"got mode={mode!r}, {weights=}; expected sum, product (none < 0) or gated, and one each")
+        if not all(map(_number_between(), self.weights)):
+            raise ValueError(f"{name}: got {weights=}; expected finite numbers, one for each function")
+        parameters = [p for f in self.functions for p in inspect.signature(f).parameters.values()]
+        columns = {p.name: p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+        self.__name__, self.__signature__ = name, _signature(columns)
+        self.needs_group = any(getattr(f, "needs_group", False) for f in self.functions)
+        if any(map(inspect.iscoroutinefunction, [c for f in self.functions for c in (f, f.__call__)])):
+            self.__call__ = self._awaited  # how trainers tell; the call itself is looked up in the class
+
+    def __call__(self, prompts, completions, **columns) -> list[float | None]:
+        if "__call__" in vars(self):
+            return self._awaited(prompts, completions, **columns)
+        return self._total([f(prompts=prompts, completions=completions, **columns) for f in self.functions])
+
+    async def _awaited(self, prompts, completions, **columns) -> list[float | None]:
+        parts = [f(prompts=prompts, completions=completions, **columns) for f in self.functions]
+        waiting = iter(await asyncio.gather(*filter(inspect.isawaitable, parts)))
+        return self._total([next(waiting) if inspect.isawaitable(part) else part for part in parts])
+
+    def _total(self, parts: list) -> list[float | None]:
+        rows, totals = list(zip(*parts, strict=True)), []
+        rows = [[None if r is None or not math.isfinite(r) else float(r) for r in row] for row in rows]
+        weights = self.current_weights(rows)
+        for row in rows:
+            given = [(w, r) for w, r in zip(weights, row, strict=True) if r is not None]
+            if not given or (self.mode == "gated" and row[0] is None):
+                totals.append(None)
+            elif self.mode == "product":
+                totals.append(math.prod(max(r, 0.0) ** w for w, r in given))
+            else:
+                totals.append(sum(w * r for w, r in (given[:1] if self.mode == "gated" and row[0] < 1 else given)))
+        return totals
+
+    def current_weights(self, rows: list) -> list[float]:
+        return self.weights  # of a call, given what the functions say of its rows
+
+
+class AdaptiveReward(Combined):
+    """combine() with weights that follow success, w_i = a_i + (b_i − a_i)·s from start a to end b: s is a running mean
+    of the share of rows where the first function has full marks. state_dict keeps s for a resumed run.
+    >>> fading = AdaptiveReward([exact_match, format_reward], [1.0, 0.5], [1.0, 0.0], decay=0.5)
+    >>> [fading(None, ["<answer>a</answer>"], answer=["a"])[0] for _ in range(3)]
+    [1.5, 1.25, 1.125]"""
+
+    def __init__(self, functions, start, end, decay=0.9, mode="sum", name="adaptive_reward"):
+        super().__init__(functions, start, mode, name)
+        ends = isinstance(end, list | tuple) and len(end) == len(self.functions) and all(map(_number_between(), end))
+        if not ends or (mode == "product" and min(end) < 0):
+            raise ValueError(f"{name}: got {end=}; expected finite numbers, one for each, none < 0 in a product")
+        if not _number_between(0, 1, below=True)(decay):
+            raise ValueError(f"{name}: got {decay=}; expected a number from 0 to below 1; try decay=0.9")
+        self.end, self.decay, self.success = list(end), decay, 0.0
+
+    def current_weights(self, rows: list) -> list[float]:
+        weights = [a + (b - a) * self.success for a, b in zip(self.weights, self.end, strict=True)]
+        known = [row[0] >= 1 for row in rows if row[0] is not None]
+        with _LOCK:
+            self.success += (1 - self.decay) * (sum(known) / len(known) - self.success) if known else 0
+        return weights
+
+    def state_dict(self) -> dict:
+        return {"success": self.success}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.success = float(state["success"])
+
+
+combine = Combined

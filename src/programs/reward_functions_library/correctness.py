@@ -1,0 +1,149 @@
+"""Right answers."""
+
+import re
+from collections import Counter
+
+from programs.reward_functions_library.contract import completion_text, reward
+from programs.reward_functions_library.loading import _load
+from programs.reward_functions_library.text import _PUNCTUATION, _WORD, _final, _golds, _number, _sections
+
+
+# ---- correctness
+@reward
+def correctness_reward(text, answer):
+    """1 where the text of the only `<answer>…</answer>` equals `answer`, else 0: {0, 1}, w 1. Listing pays nothing.
+    >>> correctness_reward(None, ["<answer>46</answer>", "46", "<answer>4</answer><answer>46</answer>"], ["46"] * 3)
+    [1.0, 0.0, 0.0]"""
+    return None if answer is None else _sections(text, "answer") == [str(answer).strip()]
+
+
+@reward
+def exact_match(text, answer, *, ignore_case=False):
+    """1 if the final answer is `answer` (or one of a list of them) but for white space, else 0: {0, 1}, w 1.
+    >>> exact_match(None, ["<answer>New  York</answer>", "Paris, London"], ["New York", ["London", "LON"]])
+    [1.0, 0.0]"""
+    found, *golds = (" ".join(part.split()).rstrip(".") for part in (_final(text), *_golds(answer)))
+    fold = str.casefold if ignore_case else str
+    return fold(found) in map(fold, golds) if golds else None
+
+
+@reward(one_of=("answer", "reference"))
+def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
+    """ROUGE-L, 2·LCS / (n + m), LCS the longest common subsequence of the answer's n and the gold's m words: [0, 1].
+    w 0.3 beside an exact check, 1 for summaries. `unit="character"` suits text without spaces, and typing errors.
+    >>> fuzzy_match(None, ["the cat sat", "a cat"], ["the cat sat"] * 2)
+    [1.0, 0.4]"""
+    units = list if unit == "character" else _WORD.findall
+    found, scores = units(_final(text, marked=False).casefold()), []
+    for gold in (units(gold.casefold()) for gold in _golds(reference if answer is None else answer)):
+        masks, full = {}, (1 << len(gold)) - 1
+        for i, word in enumerate(gold):
+            masks[word] = masks.get(word, 0) | 1 << i
+        row = full  # its zero bits count the LCS: one addition a word (Hyyrö 2004)
+        for mask in (masks[word] for word in found if word in masks):
+            row = ((row + (row & mask)) | (row & ~mask)) & full
+        scores.append(2 * (len(gold) - row.bit_count()) / max(1, len(found) + len(gold)))
+    return max(scores, default=None)
+
+
+@reward
+def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
+    """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
+    Units are not compared, a percent sign does not scale. Set `abs_tol` where g can be 0.
+    >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
+    [1.0, 0.0]"""
+    gold, found = _number(str(answer).rpartition("####")[2]), _number(_final(text))
+    return None if gold is None else found is not None and abs(found - gold) <= max(rel_tol * abs(gold), abs_tol)
+
+
+@reward(grades=True)
+def math_equivalence(text, answer, prompt=None):
+    r"""1 if the marked final answer (`\boxed`, `####`, tag, phrase) means the same as the gold, else 0: {0, 1}, w 1.
+    Two different final answers, a cut-off box and answers inside the thinking part pay nothing.
+    >>> math_equivalence(None, [r"so \boxed{\frac{1}{2}}", r"\boxed{41} or \boxed{42}"], ["0.5", "42"])
+    [1.0, 0.0]"""
+    grader = _load("math_grader")
+    with grader.one_item():  # its limit holds for all golds together
+        scores = [grader.math_score(text, gold, completion_text(prompt, ())) for gold in _golds(answer)]
+    return max((score for score in scores if score is not None), default=None)
+
+
+@reward(grades=True)
+def gsm8k(text, answer, prompt=None):
+    r"""1 if the marked final answer equals the number after `####` in the gold solution, else 0: {0, 1}, w 1.
+    >>> gsm8k(None, ["#### 18", "She has 18 eggs."], ["9 * 2 = 18\n#### 18"] * 2)
+    [1.0, 0.0]"""
+    gold = str(answer).rpartition("####")[2].strip()
+    return None if _number(gold) is None else _load("math_grader").math_score(text, gold, completion_text(prompt, ()))
+
+
+def _letter(answer: str) -> str | None:
+    """The only choice letter of an answer, alone or before its text."""
+    answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
+    match = re.fullmatch(r"(?is)[\W_]*(?:(?:option|choice|answer)\b[\W_]*)?([a-z])(?:[\W_]*|\s*[).:].*)", answer)
+    others = match and re.search(r"\b(?:[B-HJ-Z]\b|[AI]\b(?!\s[a-z]))", answer[match.end(1) :])
+    return match[1].upper() if match and not others else None
+
+
+@reward
+def multiple_choice(text, answer):
+    """1 if the final answer is the gold letter ("B", "(b)", or an index: 0 is A), else 0: {0, 1}, w 1.
+    The letter stands alone or before its text, "B) Paris"; naming a second letter pays nothing.
+    >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
+    [1.0, 0.0]"""
+    named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?:\W|$)", str(answer))  # "(b)", "B. Vitamin C", or a label "1"
+    gold = chr(65 + answer) if type(answer) is int and 0 <= answer < 26 else named and named[1].upper()
+    return gold and float((_letter(_final(text)) or _final(text).strip("()*. ")) == gold)
+
+
+def _squad_words(text: str) -> list[str]:
+    """The words that SQuAD compares: lower case, then without punctuation, then without a, an and the."""
+    kept = "".join(c for c in text.lower() if c not in _PUNCTUATION)
+    return re.sub(r"\b(?:a|an|the)\b", " ", kept).split()
+
+
+def _squad_golds(answer, answers) -> list[list[str]] | None:
+    """The words of each gold: one or a list, or SQuAD's {"text": [...]}, where none means that there is no answer."""
+    given = answers if answer is None else answer
+    if isinstance(given, dict):
+        texts = given.get("text")
+        if not isinstance(texts, list | tuple):
+            return None
+        golds = [words for text in texts if (words := _squad_words(str(text)))]
+        return golds or [[]]
+    return [_squad_words(gold) for gold in _golds(given)] or None
+
+
+def _squad_f1(found: list[str], gold: list[str]) -> float:
+    """F1 of two bags of words; without words on a side, whether both have none."""
+    common = (Counter(found) & Counter(gold)).total()
+    return 2 * common / (len(found) + len(gold)) if found and gold else float(found == gold)
+
+
+@reward(one_of=("answer", "answers"))
+def squad_exact_match(text, answer=None, answers=None):
+    """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
+
+    SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
+    articles a, an, the, and extra spaces. The final answer is the marked one, else the visible text. A gold is a text,
+    a list of texts, or SQuAD's column `answers`, {"text": [...]}; there no text means that the empty answer is right.
+
+    >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
+    [1.0, 0.0]
+    """
+    golds = _squad_golds(answer, answers)
+    return None if golds is None else _squad_words(_final(text)) in golds
+
+
+@reward(one_of=("answer", "answers"))
+def squad_f1(text, answer=None, answers=None):
+    """2·common / (n + m) of the answer's n and the gold's m words, as SQuAD normalises; the best gold's: [0, 1], w 1.
+
+    SQuAD's `compute_f1` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py), words as in squad_exact_match. Beside an
+    exact check where short answers are wanted: the F1 of a long text with the answer in it is low, not 0.
+
+    >>> squad_f1(None, ["<answer>The Eiffel Tower.</answer>", "the tower in Paris"], ["Eiffel tower"] * 2)
+    [1.0, 0.4]
+    """
+    golds = _squad_golds(answer, answers)
+    return None if golds is None else max(_squad_f1(_squad_words(_final(text)), gold) for gold in golds)

@@ -1,0 +1,124 @@
+"""Finding answers, blocks and sections in texts."""
+
+import json
+import math
+import re
+import string
+
+# ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
+_NUMBER = re.compile(
+    r"(?:about|around|\w{1,9} ?=|[^\w.+-]){0,3}\s?([+-]?)[$€£¥]?"
+    r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
+    r"(?!.*\b(?:or|and|to|maybe|plus|minus|times|x)\b)[^\d,;=?]{0,30}[23]?\}?"  # no digit of any script behind it
+)
+_EQUATION = re.compile(
+    r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
+)
+_PUNCTUATION = frozenset(string.punctuation)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
+_CITED = re.compile(r"\[([0-9]{1,3})\]|\([A-Z][\w'-]{1,40}[^()0-9]{0,80}[0-9]{4}[a-z]?\)|https?://\w|\bdoi:10\.")
+_WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
+_BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
+_SAID = re.compile(r"(?i)(?:####|\b(?:answer|option|choice)\b[*_ ]*(?:\bis\b|[:=]|\*\*\s*\n))[\s*_:]*")
+_END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s")  # not after the initials of a name
+
+
+def _sections(text: str, tag: str) -> list[str]:
+    """The contents of every `<tag>…</tag>`."""
+    found = [part.partition(f"</{tag}>") for part in text.split(f"<{tag}>")[1:]]
+    return [content.strip() for content, closed, _ in found if closed]
+
+
+def extract_xml_tag(text: str, tag: str) -> str:
+    """Return the content of the first `<tag>…</tag>`, or ""."""
+    return next(iter(_sections(text, tag)), "")
+
+
+def _blocks(text: str) -> list[tuple[str, str]]:
+    """(label, content) of every closed fenced block."""
+    lines = text.split("\n")
+    fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
+    pairs = zip(fences[::2], fences[1::2], strict=False)
+    return [(lines[start].strip(" \t\r`").lower(), "\n".join(lines[start + 1 : end])) for start, end in pairs]
+
+
+def extract_code_block(text: str, language: str = "python") -> str:
+    """Return the last closed fenced block labelled with the language (python: py too) or not labelled, else ""."""
+    labels = ("", language, "py" if language == "python" else language)
+    return next((content for label, content in reversed(_blocks(text)) if label in labels), "")
+
+
+def _visible(text: str) -> str:
+    """The text after the thinking part; "" while thinking has not ended."""
+    text = text.rpartition("</think>")[2]
+    return "" if "<think>" in text else text
+
+
+def _code(text: str) -> str:
+    """The last Python block of the visible text, or all of it if it holds no fence."""
+    return extract_code_block(_visible(text)) if "```" in text else _visible(text)
+
+
+def extract_answer(text: str, marked=True) -> str | None:
+    """The visible answer in `<answer>`, else in a box, after #### or "answer is"; None without, "" where two differ."""
+    text = _visible(text)
+    found = _sections(text, "answer") or (marked and _BOX.findall(text))
+    found = found or (_END.split(part[:300])[0] for part in _SAID.split(text)[1:] if marked)
+    found = [_PLAIN.sub(r"\1", part.strip(" \t\n'\"`*_$")) for part in found if part.strip()]
+    return None if not found else found[-1] if len({*found}) == 1 else ""
+
+
+def _final(text: str, marked=True) -> str:
+    """The marked answer, else all of the visible text."""
+    found = extract_answer(text, marked)
+    return _visible(text).strip() if found is None else found
+
+
+def _number(value) -> float | None:
+    """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
+    match = _NUMBER.fullmatch(str(value).strip()[:120].replace("\u2212", "-"))
+    try:
+        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _golds(answer) -> list[str]:
+    """The accepted answers of a row: one, or a list of alternatives."""
+    golds = answer if isinstance(answer, list | tuple) else [answer]
+    return [str(gold) for gold in golds if gold is not None and str(gold).strip()]
+
+
+def _length(text: str, completion_ids, unit: str) -> int:
+    """The length in words, characters, or tokens of the completion_ids that trainers pass."""
+    if unit == "tokens" and completion_ids is None:
+        raise TypeError("got no column completion_ids; expected it for unit='tokens'; try unit='words'")
+    return len({"words": text.split, "characters": text.strip, "tokens": lambda: completion_ids}[unit]())
+
+
+def _distinct(units, size: int) -> float:
+    """Distinct n-grams over all n-grams; 1 where there is none."""
+    n = len(units) - size + 1
+    grams = [units[i : i + size] if isinstance(units, str) else tuple(units[i : i + size]) for i in range(n)]
+    return len({*grams}) / len(grams) if grams else 1.0
+
+
+def _layout(text: str, tags) -> list[str]:
+    """Text before, between and after the opening and closing marks, as far as they stand once and in this order."""
+    pieces = [text]
+    for mark in (mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")):
+        before, found, after = pieces[-1].partition(mark)
+        if not found or text.count(mark) != 1:
+            break
+        pieces[-1:] = before, after
+    return pieces
+
+
+def _json(text: str):
+    """The value of strict JSON, alone or as the one fenced block of a text; None if it is none."""
+    blocks, ends = _blocks(text), text.strip()[:3] + text.strip()[-3:]
+    try:  # int refuses NaN and Infinity
+        return json.loads(blocks[0][1] if len(blocks) == 1 and ends == "``````" else text, parse_constant=int)
+    except (ValueError, RecursionError):
+        return None

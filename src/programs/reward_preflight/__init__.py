@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["pyarrow", "datasets"]
+# ///
+"""Check a reward function on real rows before a run: does it pay what it should, and only that, fast, every time?
+
+A reward is FILE.py:function[*weight], or the name of a function or preset of the library; several are summed with their
+weights, as the trainers do. It is called in a process of its own, with a time limit per call, on
+
+    gold       the reference completion of each row, in the format that scores best: full marks expected (recall), that
+               is 95 % of the highest score by the documented ranges (1 where a function documents none)
+    probes     completions that must not pay: empty, cut before the answer, the prompt, lists of answers, keywords, …;
+               share = (score - floor) / (gold - floor), floor = 0, or the lowest score seen where gold is not above 0
+    contract   the same batch twice, reversed and one by one; lengths, NaN, exceptions, time limit, changed inputs
+    samples    your model's completions: spread within the group of a prompt, and the forecast for groups of G
+
+    zero-std forecast of a prompt = sum over score values v of q_v^G;  p^G + (1 - p)^G for two values (p = pass rate)
+
+`--max_new_tokens N` says how long a completion of the run can be: probes are cut there, at 4 N characters or, where
+that is given, at --max_characters; without either they go up to 40,000 characters.
+
+A group whose scores are all equal has no advantage (Shao 2024, DeepSeekMath, section 4.1). q_v is the share seen in the
+samples, so few samples per prompt forecast too much.
+
+Deliberately left out: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by one id for every 4
+characters) and lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
+
+    python scripts/reward_preflight.py --list
+    python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
+    python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
+        --data train.jsonl --samples samples.jsonl --group_size 16 --json
+
+Exit codes: 0 ready (or scored, listed), 1 not ready (--score: a row could not be scored), 2 bad input.
+"""
+
+ROOMS = (
+    "limits",
+    "rows_and_gold",
+    "probes",
+    "reward_process",
+    "scoring",
+    "preflight",
+    "input",
+    "output",
+    "modes",
+    "command",
+)

@@ -1,0 +1,108 @@
+"""The command line."""
+
+import argparse
+import sys
+
+from parts.messages import UserError, need, say, suggest
+from programs.reward_preflight.input import resolve
+from programs.reward_preflight.limits import LIBRARY, TOKEN_CHARACTERS
+from programs.reward_preflight.modes import list_library, preflight, score_file
+from programs.reward_preflight.probes import PROBES, number_of
+from programs.reward_preflight.reward_process import serve_rewards
+
+
+def share_of(text: str) -> tuple[str, float]:
+    """Read NAME=SHARE of --allow."""
+    name, _, value = text.partition("=")
+    if name not in PROBES or number_of(value) is None:
+        names = f"NAME one of {', '.join(PROBES)}{suggest(name, [*PROBES])}"
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=SHARE such as empty=0.4, {names}")
+    return name, float(value)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line; flags work with `_` and `-`."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+
+    def flag(name: str, help: str, **options) -> None:
+        text = help + (f" (default: {options['default']})" if options.get("default") else "")
+        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+
+    flag("list", "list the library's functions and presets", action="store_true")
+    flag("score", "score the rows' own completions: FILE.py:function or a name of --list", metavar="FN")
+    flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", action="append", metavar="FN")
+    flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", metavar="FILE")
+    flag("samples", "your model's completions: rows of prompt or index, and completion or completions", metavar="FILE")
+    flag("group_size", "completions per prompt in the run", type=int, default=8, metavar="G")
+    tokens = "tokens a completion of the run may have; probes are cut there, at 4 characters a token"
+    flag("max_new_tokens", f"{tokens} (TRL: max_completion_length)", type=int, metavar="N")
+    flag("max_characters", "the same limit in characters, where 4 a token is wrong", type=int, metavar="N")
+    flag("prompt_column", "column with the prompt", default="prompt", metavar="NAME")
+    flag("completion_column", "column that --score scores", default="completion", metavar="NAME")
+    flag("gold_column", "column with the reference completion (default: the usual names)", metavar="NAME")
+    template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
+    flag("gold_template", template, metavar="TEXT")
+    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
+    flag("full_share", "share of that score from which marks count as full", type=float, default=0.95, metavar="SHARE")
+    flag("min_recall", "share of gold that must have full marks", type=float, default=0.95, metavar="SHARE")
+    flag("allow", "share of gold's score that a probe may get, NAME=SHARE, repeatable", type=share_of, action="append")
+    flag(
+        "max_zero_std",
+        "forecast of groups without spread above which it fails",
+        type=float,
+        default=0.9,
+        metavar="SHARE",
+    )
+    flag("max_rows", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
+    flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
+    flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
+    flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
+    flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
+    flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
+    flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
+    flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
+    flag("json", "print one JSON object on stdout", action="store_true")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)  # the reward's process
+    return parser
+
+
+def check_arguments(args) -> None:
+    """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
+    modes = [f"--{name}" for name in ("list", "score", "reward") if getattr(args, name)]
+    need(len(modes) == 1, f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward")
+    need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
+    need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
+    ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
+    ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
+    ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}
+    for name, (low, high) in {**ranges, "full_share": (0, 1), "min_recall": (0, 1), "max_zero_std": (0, 1)}.items():
+        value = getattr(args, name)
+        fits = value is None or low <= value <= high
+        need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
+    args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
+    args.allow = dict(args.allow or [])
+    if args.max_new_tokens and not args.max_characters:
+        args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    parser = make_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    if args.serve is not None:
+        serve_rewards(args.serve)
+        return 0
+    try:
+        check_arguments(args)
+        return (list_library if args.list else score_file if args.score else preflight)(args)
+    except UserError as error:
+        say(f"error: {error}")
+        return error.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Rewards, data and samples that were named."""
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import json
+import random
+import sys
+from pathlib import Path
+
+from parts.messages import UserError, need, suggest
+from parts.rows import read_rows
+from programs.reward_preflight.rows_and_gold import make_row, prompt_text, text_of
+
+
+def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
+    """`count` rows drawn with a seed, in their order; all for 0."""
+    if not 0 < count < len(rows):
+        return rows
+    return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
+
+
+def load_data(args) -> list[dict]:
+    """Every row of --data, checked."""
+    raw = read_rows(args.data)
+    need(raw, f"got data {args.data!r} without rows; expected at least one")
+    return [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
+
+
+def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:
+    """(row, completion) of every sample; a sample names its row by `prompt` or by `index`, the row's number from 0."""
+    known = {json.dumps(prompt): row for row in rows for prompt in (row["prompt"], prompt_text(row["prompt"]))}
+    pairs = []
+    for number, raw in enumerate(read_rows(args.samples) if args.samples else [], 1):
+        where, index = f"{args.samples}, row {number}", raw.get("index")
+        in_range = isinstance(index, int) and 0 <= index < len(rows)
+        row = known.get(json.dumps(raw["prompt"])) if "prompt" in raw else rows[index] if in_range else None
+        got = f"prompt {str(raw['prompt'])[:60]!r}" if "prompt" in raw else f"index {index!r} and no prompt"
+        need(row, f"{where}: got {got}; expected a prompt of {args.data}, or its index below {len(rows)}")
+        texts = [text_of(text) for text in raw.get("completions") or [raw.get("completion")]]
+        need(None not in texts, f"{where}: got no text in `completion` or `completions`; expected a string or messages")
+        pairs += [(row, text) for text in texts]
+    need(pairs or not args.samples, f"got samples {args.samples!r} without rows; expected at least one")
+    return pairs
+
+
+def load_library(file: str) -> dict:
+    """Public members of a reward library by name."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    spec = importlib.util.spec_from_file_location("listed_rewards", file)
+    sys.dont_write_bytecode = True
+    sys.modules["listed_rewards"] = module = importlib.util.module_from_spec(spec)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except Exception as error:
+        what = f"importing it raises {type(error).__name__}: {error}"
+        raise UserError(f"got library {file!r}: {what}; expected a file that imports") from error
+    return {name: member for name, member in vars(module).items() if not name.startswith("_")}
+
+
+def is_reward(member) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one."""
+    try:
+        return not inspect.isclass(member) and "completions" in inspect.signature(member).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def resolve(spec: str, library: str) -> str:
+    """`FILE.py:function[*weight]` of a spec; a bare name is one of the library's."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    names = [name for name, member in load_library(library).items() if is_reward(member) or is_preset(member)]
+    expected = "expected FILE.py:function or a name that --list shows"
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"

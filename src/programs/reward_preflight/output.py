@@ -1,0 +1,71 @@
+"""The report."""
+
+import json
+
+from programs.reward_preflight.limits import KINDS
+
+
+def aligned(lines: list[list]) -> str:
+    """Lines of cells as a table; the last column is not padded."""
+    shown = [["-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    rows = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in shown]
+    return "\n".join("  ".join(row).rstrip() for row in rows)
+
+
+def columns_of(lines: list[dict], heads: dict[str, str]) -> str:
+    """A table of the lines' values under other names."""
+    return aligned([list(heads.values()), *([line[key] for key in heads] for line in lines)]) + "\n"
+
+
+PROBE_HEADS = {
+    "name": "probe",
+    "completions": "texts",
+    "share": "share",
+    "worst": "worst",
+    "allowed": "allowed",
+    "paying_rows": "rows paid",
+    "status": "status",
+    "what": "completion",
+}
+FUNCTION_HEADS = {
+    "name": "function",
+    "weight": "weight",
+    "range": "range",
+    "gold_mean": "gold mean",
+    "none_rate": "none",
+    **{kind: kind for kind in KINDS},
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+}
+
+
+def print_report(report: dict) -> None:
+    """The report of a preflight for people."""
+    gold, groups = report["gold"], report["groups"]
+    print(f"reward   {', '.join(report['reward'])}")
+    print(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
+    print(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
+    print(columns_of(report["probes"], PROBE_HEADS))
+    print(columns_of(report["functions"], FUNCTION_HEADS))
+    if groups["source"] == "formula":
+        cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
+        print(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
+    else:
+        names = ("prompts", "mean", "std", "pass_rate", "zero_std_observed", "zero_std_forecast")
+        cells = ", ".join(f"{name} {groups[name]:.4g}" for name in names if groups[name] is not None)
+        print(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
+    for finding in report["findings"]:
+        shown = (
+            f" | row {finding['row']}, score {finding['score']}: '{finding['completion']}'" if "row" in finding else ""
+        )
+        print(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+    for check, count in report["more_findings"].items():
+        print(f"         and {count} more of {check}")
+    print("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
+
+
+def print_json(value) -> None:
+    """One JSON object on stdout."""
+    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))

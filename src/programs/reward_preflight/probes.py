@@ -1,0 +1,182 @@
+"""Completions that must not pay."""
+
+import contextlib
+import math
+import random
+import re
+
+from programs.reward_preflight.limits import LONGEST
+from programs.reward_preflight.rows_and_gold import is_code, prompt_text
+
+PROBES = {}  # name -> (share of gold's score it may get, function)
+
+
+def probe(allowed: float):
+    """Register `probe(row) -> completions` under its own name; its docstring is what the report says."""
+
+    def register(function):
+        PROBES[function.__name__] = (allowed, function)
+        return function
+
+    return register
+
+
+def answer_span(row: dict) -> tuple[int, int] | None:
+    """Where the gold completion last has the final answer as a word of its own."""
+    if not row["answer"]:
+        return None
+    found = list(re.finditer(rf"(?<!\w){re.escape(row['answer'])}(?!\w)", row["gold"]))
+    return found[-1].span() if found else None
+
+
+def in_place(row: dict, text: str) -> str:
+    """The gold completion with another text where its final answer stands; the text alone where there is none."""
+    span = answer_span(row)
+    return row["gold"][: span[0]] + text + row["gold"][span[1] :] if span else text
+
+
+@probe(0.05)
+def empty(row: dict) -> list[str]:
+    """Nothing at all."""
+    return [""]
+
+
+@probe(0.05)
+def whitespace(row: dict) -> list[str]:
+    """White space only."""
+    return [" ", "\n\n\t \n"]
+
+
+@probe(0.05)
+def unicode_junk(row: dict) -> list[str]:
+    """Characters of many scripts, controls and symbols without an answer."""
+    return ["\u202e\ufffd\u0000\u200b\U0001f9ee\u066a\ufdfd\U0001d54f s\u0301\u0937" * 20, "\ufeff{[(<$\\`'\"" * 40]
+
+
+@probe(0.1)
+def prompt_echo(row: dict) -> list[str]:
+    """The prompt again, and its last line in answer marks."""
+    text = prompt_text(row["prompt"])
+    task = (text.strip().splitlines() or [""])[-1].rstrip(" =?:.")
+    return [text, f"<answer>{task}</answer>", f"\\boxed{{{task}}}", f"#### {task}"]
+
+
+@probe(0.25)
+def truncated(row: dict) -> list[str]:
+    """Gold cut off before its final answer (code and prose: after a quarter and a half)."""
+    gold, span = row["gold"], answer_span(row)
+    cuts = [span[0], 3 * span[0] // 4, span[0] // 2] if span else [len(gold) // 2, len(gold) // 4]
+    return [gold[:cut] for cut in cuts if gold[:cut].strip()]
+
+
+@probe(0.25)
+def answer_listing(row: dict) -> list[str]:
+    """Many candidate answers at once, the right one in the middle."""
+    right, wrong = row["answer"], row["wrong"]
+    if not right:
+        return []
+    several = [*wrong[: len(wrong) // 2], right, *wrong[len(wrong) // 2 :]]
+    texts = [", ".join(several), " or ".join([wrong[0], right, wrong[-1]])]
+    if number_of(right) is not None:
+        texts.append(" ".join([*map(str, range(50)), right, *map(str, range(50, 100))]))
+    if re.fullmatch(r"\(?[A-Ja-j]\)?", right):
+        texts += ["A, B, C, D, E, F, G, H, I, J", "(A) (B) (C) (D) (E)"]
+    repeated = "\n".join(in_place(row, text) for text in several)
+    # the prompt in the answer's place: a grader that evaluates `3 + 4`, or looks for the answer anywhere, pays
+    return [*texts, *(in_place(row, text) for text in texts), repeated, in_place(row, prompt_text(row["prompt"]))]
+
+
+CONNECTORS = "first, second, then, next, because, since, therefore, thus, hence, however, so, finally, in conclusion"
+TAGS = "<think></think> <reasoning></reasoning> <answer></answer> \\boxed{} #### ```python\n``` {} [1] (Smith, 2020)"
+
+
+@probe(0.25)
+def keyword_stuffing(row: dict) -> list[str]:
+    """Format tags and connector words without content."""
+    steps = " ".join(f"Step {i}: {word}." for i, word in enumerate(CONNECTORS.split(", "), 1))
+    framed = f"<think>\n{steps}\n</think>\n<answer>\n{CONNECTORS}\n</answer>"
+    return [CONNECTORS, TAGS, framed, f"{steps} The final answer is {TAGS}", f"{CONNECTORS}, " * 20]
+
+
+@probe(0.5)
+def wrong_answer(row: dict) -> list[str]:
+    """Gold of a row with another answer, and another answer in this gold."""
+    other = [row["other_gold"]] if row["other_gold"] else []
+    return other + ([in_place(row, row["wrong"][0])] if answer_span(row) else [])
+
+
+@probe(1.0)
+def repeated_gold(row: dict) -> list[str]:
+    """Gold twenty times over."""
+    return ["\n".join([row["gold"]] * 20)]
+
+
+@probe(0.25)
+def very_long(row: dict) -> list[str]:
+    """As much text without an answer as the run allows: its limit, else 40,000 characters (two rows)."""
+    size = row["limit"] or LONGEST
+    digits = max(1, size - len(in_place(row, ""))) if row["limit"] else size
+    brackets = "(" * (size // 2) + ")" * (size // 2)
+    return ["a " * (size // 2), brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
+
+
+@probe(0.25)
+def code_tricks(row: dict) -> list[str]:
+    """Code that exits, prints success, equals everything or redefines what tests use."""
+    if not is_code(row):
+        return []
+    entry = row["columns"].get("entry_point") or (re.findall(r"def (\w+)", row["gold"]) or ["solution"])[-1]
+    equal = "class Equal:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n\n"
+    programs = [
+        "import sys\nsys.exit(0)",
+        f"import os\n\ndef {entry}(*args, **kwargs):\n    os._exit(0)",
+        "print('OK')\nprint('All tests passed')",
+        f"{equal}def {entry}(*args, **kwargs):\n    return Equal()",
+        f"import builtins\nbuiltins.all = builtins.any = lambda *a: True\n\ndef {entry}(*args):\n    return None",
+    ]
+    return [f"```python\n{code}\n```" if "```" in row["gold"] else code for code in programs]
+
+
+def number_of(text: str) -> float | None:
+    """The value of a text that is one number, with or without thousands separators."""
+    with contextlib.suppress(ValueError):
+        value = float(text.replace(",", ""))
+        return value if math.isfinite(value) else None
+
+
+def same_answer(a: str, b: str) -> bool:
+    """Whether two answers are the same number or the same text."""
+    if number_of(a) is not None and number_of(b) is not None:
+        return number_of(a) == number_of(b)
+    return a.strip().lower() == b.strip().lower()
+
+
+def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]:
+    """At least two wrong answers: those of other rows, else near numbers, other letters, or words."""
+    wrong = sorted({other for other in others if not same_answer(other, answer)})
+    wrong = rng.sample(wrong, min(len(wrong), 8))
+    number = number_of(answer)
+    if number is None:
+        near = [word for word in ("B", "C", "A", "no", "unknown") if word.lower() != answer.lower()]
+    else:
+        near = [f"{number + step:.15g}" for step in (1, -1, 10, 7)]
+    return wrong if len(wrong) >= 2 else [*wrong, *near][:4]
+
+
+def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None = None) -> None:
+    """Give each row its wrong answers, the gold of a row with another answer, and the run's limit of characters."""
+    rng = random.Random(seed)
+    answers = [row["answer"] for row in everything if row["answer"]]
+    for i, row in enumerate(rows):
+        row["limit"] = limit
+        row["wrong"] = distractors(row["answer"], answers, rng) if row["answer"] else []
+        others = rows[i + 1 :] + rows[:i]
+        different = (other["gold"] for other in others if other["gold"] and not same_task(other, row))
+        row["other_gold"] = next(different, "")
+
+
+def same_task(a: dict, b: dict) -> bool:
+    """Whether two rows have the same answer, or without answers the same gold."""
+    if a["answer"] and b["answer"]:
+        return same_answer(a["answer"], b["answer"])
+    return a["gold"] == b["gold"]

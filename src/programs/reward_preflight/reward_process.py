@@ -1,0 +1,226 @@
+"""The reward's own process, with a time limit."""
+
+import contextlib
+import faulthandler
+import inspect
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from parts.messages import UserError
+from parts.reward_calls import CallFailed, CallLimits, scored_batch
+from parts.reward_forms import as_reward, load_rewards
+from programs.reward_preflight.limits import LOAD_LIMIT_S
+from programs.reward_preflight.probes import number_of
+
+
+def load_parts(specs: list[str]) -> dict[str, tuple]:
+    """{name: (function, weight)} of everything that the specs name; a preset stands for its functions."""
+    parts = {}
+    for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+        name = getattr(function, "__name__", type(function).__name__)
+        while name in parts:
+            name += "_2"
+        parts[name] = as_reward(function), weight
+    return parts
+
+
+def declared_range(function) -> str:
+    """The first `[low, high]` or `{low, …, high}` of a docstring before its examples, after `Range:` if it has that."""
+    doc = (inspect.getdoc(function) or "").partition(">>>")[0]
+    for match in re.finditer(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :]):
+        if any(end is not None for end in bounds(match[0])):
+            return match[0]
+    return ""
+
+
+def bounds(text: str) -> tuple[float | None, float | None]:
+    """The ends of a range such as `[-1, 0]` or `{0, 1}`; None for an end that is no number."""
+    items = re.sub(r"[][{} ]", "", text.replace("\u2212", "-")).split(",")
+    return number_of(items[0]), number_of(items[-1])
+
+
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
+def describe(name: str, function, weight: float) -> dict:
+    """What the checks have to know about a function."""
+    parameters = inspect.signature(function).parameters.values()
+    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return {
+        "name": name,
+        "weight": weight,
+        "range": declared_range(function),
+        "needs_group": bool(getattr(function, "needs_group", False)),
+        "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
+        "takes_any": any(p.kind is p.VAR_KEYWORD for p in parameters),
+    }
+
+
+def as_scores(result, count: int) -> dict:
+    """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != count:
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        return {"malformed": f"returned {got} for {count} completion{'s' * (count != 1)}"}
+    floats, bad = [], {}
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            bad[i], value = f"returned {value!r}"[:200], None
+        floats.append(None if value is None else float(value))
+    return {"values": floats, "bad": bad}
+
+
+def own_frame(frames: list[tuple], files: list[str]) -> str:
+    """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
+    own = {Path(file).resolve() for file in files}
+    file, line, name = next((f for f in frames if Path(f[0]).resolve() in own), (frames or [("", 0, "")])[0])
+    return f"{file}:{line}, in {name}" if file else ""
+
+
+def raised_at(error: BaseException) -> list[tuple]:
+    """(file, line, function) of the frames of an exception, innermost first."""
+    return [(f.filename, f.lineno, f.name) for f in reversed(traceback.extract_tb(error.__traceback__))]
+
+
+def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -> dict:
+    """Call a function with what its signature takes: scores or failure, the seconds, and whether inputs changed."""
+    parameters = inspect.signature(function).parameters
+    before, reply = pickle.dumps(arguments), {}
+    given = arguments | {name: value for name, value in TRL_EXTRAS.items() if name in parameters}
+    started = time.perf_counter()
+    try:
+        result = scored_batch(function, given, limits)
+        reply["seconds"] = time.perf_counter() - started
+        reply |= as_scores(result, len(arguments["completions"]))
+    except BaseException as caught:  # SystemExit ends a training run too
+        error = caught.__cause__ if isinstance(caught, CallFailed) else caught
+        reply |= {"seconds": time.perf_counter() - started, "where": own_frame(raised_at(error), files)}
+        reply["raised"] = f"raised {type(error).__name__}: {error}"[:300]
+    return reply | {"changed": pickle.dumps(arguments) != before}
+
+
+def serve_rewards(fd: int) -> None:
+    """Loop of the reward's process: load, then answer (function, arguments) until the other side hangs up."""
+    os.set_inheritable(fd, False)
+    connection = Connection(fd)
+    sys.dont_write_bytecode = True  # no __pycache__ beside the reward file
+    specs, timeout_s, trace, limits = connection.recv()
+    files = [file_of(spec) for spec in specs]
+    try:
+        parts = load_parts(specs)
+        connection.send([describe(name, *part) for name, part in parts.items()])
+    except UserError as error:
+        connection.send(str(error))
+        return
+    except Exception as error:
+        connection.send(f"got reward {', '.join(specs)}: {type(error).__name__}: {error}; expected functions")
+        return
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        # its own C thread ends the process even where a regular expression holds the interpreter
+        faulthandler.dump_traceback_later(timeout_s, exit=True, file=trace)
+        reply = call_once(parts[name][0], arguments, files, CallLimits(*limits))
+        faulthandler.cancel_dump_traceback_later()
+        connection.send(reply)
+
+
+class RewardProcess:
+    """The process in which rewards run: a hang or crash costs one call, and the next starts a new one."""
+
+    def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
+        self.specs, self.timeout_s, self.process, self.limits = specs, timeout_s, None, limits or CallLimits()
+        self.files, self.trace = [file_of(spec) for spec in specs], tempfile.TemporaryFile()
+        self.functions = self.start()
+
+    def start(self) -> list[dict]:
+        """Start the process and return the description of its functions."""
+        self.connection, theirs = Pipe()
+        inherited = [theirs.fileno(), self.trace.fileno()]
+        command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(inherited[0])]
+        # what a reward prints goes to stderr; an own session, so that its children can be ended with it
+        keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
+        self.process = subprocess.Popen(command, **keep)
+        theirs.close()
+        limits = (self.limits.timeout, self.limits.concurrency, self.limits.retries)
+        self.connection.send((self.specs, self.timeout_s, inherited[1], limits))
+        answer = self.receive(LOAD_LIMIT_S)
+        if answer is None:
+            answer = f"got reward {', '.join(self.specs)}: importing it {self.end()}; expected an import that returns"
+        if not isinstance(answer, list):
+            self.__exit__()
+            raise UserError(answer)
+        return answer
+
+    def receive(self, limit_s: float):
+        """The next message, or None when the process is gone or the limit has passed."""
+        end = time.monotonic() + limit_s
+        try:
+            while not self.connection.poll(0.05):
+                gone = self.process.poll() is not None and not self.connection.poll(0)
+                if gone or time.monotonic() > end:
+                    return None
+            return self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+
+    def call(self, name: str, arguments: dict) -> dict:
+        """One call of a function; {"hung": why} past the time limit, {"died": why} if the process ended."""
+        if self.process is None:
+            self.start()
+        started = time.perf_counter()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() tells
+            self.connection.send((name, arguments))
+        reply = self.receive(self.timeout_s + 5)
+        if reply is not None:
+            return reply
+        seconds, how = time.perf_counter() - started, self.end()
+        if seconds < self.timeout_s:
+            return {"died": how, "seconds": seconds}
+        where = own_frame(self.stuck_at(), self.files)
+        return {"hung": f"took more than {self.timeout_s:g} s", "where": where, "seconds": seconds}
+
+    def stuck_at(self) -> list[tuple]:
+        """(file, line, function) of the frames that the process dumped when it hung, innermost first."""
+        self.trace.seek(0)
+        text = self.trace.read().decode(errors="replace")
+        self.trace.seek(0)
+        self.trace.truncate()
+        return re.findall(r'File "(.*?)", line (\d+) in (.*)', text)
+
+    def end(self) -> str:
+        """End the process and its children, and say how it ended."""
+        if self.process is None:
+            return ""
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.5)  # it leaves by itself when it waits for a call
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        code, self.process = self.process.wait(), None
+        return f"ended the process with exit code {code}" if code >= 0 else f"died of signal {-code}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+        self.trace.close()
+
+
+def file_of(spec: str) -> str:
+    """The file of `FILE.py:function[*weight]`."""
+    return spec.partition("*")[0].rpartition(":")[0]

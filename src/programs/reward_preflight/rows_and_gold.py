@@ -1,0 +1,104 @@
+"""Rows, and the reference completion of each."""
+
+import re
+
+from parts.messages import need
+from parts.rows import check_prompt
+
+SOLUTIONS = ("solution", "completion", "response", "canonical_solution", "code")  # columns with a whole completion
+ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with a final answer
+CODE_COLUMNS = {"canonical_solution", "entry_point", "test", "tests", "test_list", "test_cases"}
+TEMPLATES = (
+    "{answer}",
+    "\\boxed{{answer}}",
+    "#### {answer}",
+    "<answer>{answer}</answer>",
+    "The answer is {answer}.",
+    "<think>\n{reasoning}\n</think>\n\\boxed{{answer}}",
+    "<think>\n{reasoning}\n</think>\n{answer}",
+    "<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
+    "<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n",
+)
+MARKED = re.compile(r"####\s*(?P<a>[^\n]+)|\\boxed\{(?P<b>(?:[^{}]|\{[^{}]*\})*)\}|<answer>(?P<c>[^<]*)</answer>")
+
+
+def text_of(value) -> str | None:
+    """Text of a string, of chat messages (contents joined) or of a list's first string; None for anything else."""
+    if isinstance(value, list) and value and all(isinstance(m, dict) for m in value):
+        return "".join(str(message.get("content") or "") for message in value)
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return value[0]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else None
+
+
+def prompt_text(prompt) -> str:
+    """What the model was asked: a string prompt, or the last message."""
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
+def marked_answer(text: str) -> tuple[str, str] | None:
+    """(answer, text before it) of the last `####`, `\\boxed{}` or `<answer>` of a solution."""
+    found = list(MARKED.finditer(text))
+    if not found:
+        return None
+    return next(part for part in found[-1].groups() if part is not None).strip(), text[: found[-1].start()].strip()
+
+
+def make_row(raw: dict, where: str, number: int, args) -> dict:
+    """A row for reward_arguments, with its final answer and the reasoning before it where columns hold them."""
+    need(
+        args.prompt_column in raw,
+        f"{where}: got columns {', '.join(raw) or 'none'}; expected {args.prompt_column!r}; try --prompt_column NAME",
+    )
+    prompt = raw[args.prompt_column]
+    check_prompt(prompt, where)
+    reserved = {"prompt", "prompts", "completions", "completion_ids", args.prompt_column}
+    columns = {name: value for name, value in raw.items() if name not in reserved}
+    row = {"number": number, "prompt": prompt, "columns": columns, "answer": None, "reasoning": "", "gold": ""}
+    for name in dict.fromkeys([*ANSWERS, args.gold_column, *SOLUTIONS]):
+        text = text_of(columns.get(name))
+        marked = marked_answer(text or "")
+        if text and text.strip() and (marked or name in ANSWERS):
+            row["answer"], row["reasoning"] = marked or (text.strip(), "")
+            break
+    return row
+
+
+def fill(template: str, values: dict) -> str:
+    """Put values in the places `{name}` of a template; the braces of a LaTeX command stay."""
+    template = re.sub(r"(\\[A-Za-z]+)\{(\w+)\}", r"\1{{\2}}", template)
+    return re.sub(r"\{(\w+)\}", lambda m: str(values[m[1]]) if values.get(m[1]) is not None else m[0], template)
+
+
+def gold_variants(row: dict, args) -> dict[str, str]:
+    """Reference completions of a row by variant, the preferred first."""
+    columns, variants = row["columns"], {}
+    values = {**columns, "prompt": prompt_text(row["prompt"]), "answer": row["answer"]}
+    values["reasoning"] = row["reasoning"] or "The result follows step by step from what is given."
+    if args.gold_template:
+        template = re.sub(r"\\n(?![A-Za-z])", "\n", args.gold_template)
+        wanted = [name for name in re.findall(r"\{(\w+)\}", template) if values.get(name) is None]
+        return {} if wanted else {"--gold_template": fill(template, values)}
+    for name in [args.gold_column] if args.gold_column else SOLUTIONS:
+        text = text_of(columns.get(name))
+        if not text or not text.strip():
+            continue
+        variants[f"column {name}"] = text
+        if is_code(row) and "```" not in text:
+            variants[f"column {name} in a code block"] = f"```python\n{text}\n```"
+            whole = f"{values['prompt']}{text}"
+            variants[f"prompt + column {name} in a code block"] = f"```python\n{whole}\n```"
+    for name in [] if args.gold_column else ANSWERS:
+        text = text_of(columns.get(name))
+        if text and marked_answer(text):
+            variants[f"column {name}"] = text
+    if row["answer"] and not args.gold_column:
+        variants |= {template: fill(template, values) for template in TEMPLATES}
+    return variants
+
+
+def is_code(row: dict) -> bool:
+    """Whether a row is a programming task."""
+    return bool(CODE_COLUMNS & set(row["columns"]))

@@ -1,0 +1,97 @@
+"""Scores of completions, graded."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from parts.reward_forms import reward_arguments
+from programs.reward_preflight.limits import BATCH, GIVE_UP, KINDS, TOKEN_CHARACTERS
+from programs.reward_preflight.reward_process import RewardProcess
+
+
+def excerpt(text: str, width: int = 100) -> str:
+    """The beginning of a text on one line."""
+    return repr(text if len(text) <= width else text[:width] + "…")[1:-1]
+
+
+@dataclass
+class Graded:
+    """A completion of a row with its scores by function; `problems` says why one is missing."""
+
+    row: dict
+    text: str
+    parts: dict[str, float | None] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # only where it was called alone
+
+
+class Grader:
+    """Scores completions with every function, in batches; a batch that fails is scored one completion at a time."""
+
+    def __init__(self, process: RewardProcess, seen=lambda *_: None):
+        self.process, self.seen = process, seen  # seen(kind, function, message, graded) is told of each problem
+        self.weights = {f["name"]: f["weight"] for f in process.functions}
+        self.tallies = {name: Counter() for name in self.weights}  # calls, completions, none and the kinds of KINDS
+        self.first_s, self.singly = {}, set()  # singly: functions for which a batch took longer than the limit
+
+    def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
+        """Score (row, completion) pairs with every function."""
+        results = [Graded(row, text) for row, text in pairs]
+        for name in self.weights:
+            size = 1 if alone or name in self.singly else BATCH
+            for start in range(0, len(results), size):
+                self.score(name, results[start : start + size])
+        return results
+
+    def score(self, name: str, piece: list[Graded]) -> None:
+        """Fill in one function's scores of a batch; where the batch fails, of its completions one by one."""
+        tally = self.tallies[name]
+        if tally["hung"] + tally["died"] >= GIVE_UP:
+            for graded in piece:
+                graded.problems[name] = f"not called after {GIVE_UP} calls that hung or died"
+            return
+        texts = [graded.text for graded in piece]
+        ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
+        reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
+        tally["calls"] += 1
+        self.first_s.setdefault(name, reply["seconds"])
+        if reply.get("changed"):
+            self.count("changed", name, "changes its inputs", piece[0])
+        if "values" in reply:
+            self.keep(name, piece, reply)
+            return
+        kind = next(kind for kind in KINDS if kind in reply)
+        if len(piece) == 1:
+            tally["completions"] += 1
+            piece[0].problems[name] = reply[kind]
+            self.count(kind, name, f"{reply[kind]} ({reply['where']})" if reply.get("where") else reply[kind], piece[0])
+            return
+        for graded in piece:
+            self.score(name, [graded])
+        if not any(name in graded.problems for graded in piece):
+            what = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
+            self.count("slow_batch" if kind == "hung" else "batch", name, what, piece[0])
+            self.singly |= {name} if kind == "hung" else set()
+
+    def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
+        """Count a problem of a function and tell of it."""
+        self.tallies[name][kind] += 1
+        self.seen(kind, name, message, graded)
+
+    def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
+        """Store the scores of a batch."""
+        self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
+        for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
+            graded.parts[name] = value
+            if len(piece) == 1:
+                graded.seconds[name] = reply["seconds"]
+            if i in reply["bad"]:
+                graded.problems[name] = reply["bad"][i]
+                self.count("not_finite", name, reply["bad"][i], graded)
+
+    def total(self, graded: Graded) -> float | None:
+        """The weighted sum of a completion's scores; None where no function applies or one failed."""
+        parts = {name: value for name, value in graded.parts.items() if value is not None}
+        if graded.problems or not parts:
+            return None
+        return sum(self.weights[name] * value for name, value in parts.items())

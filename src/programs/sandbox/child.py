@@ -1,0 +1,221 @@
+"""Inside a forked process."""
+
+import atexit
+import fcntl
+import importlib
+import importlib.util
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+import types
+
+from programs.sandbox.judge import run_judge
+from programs.sandbox.kernel import (
+    PR_SET_DUMPABLE,
+    PR_SET_NO_NEW_PRIVS,
+    PR_SET_PDEATHSIG,
+    enter_seccomp,
+    kernel_call,
+    landlock_rules,
+    prctl,
+)
+from programs.sandbox.limits import LINUX, Died
+from programs.sandbox.values import decode, encode, receive_frame, send_frame
+
+
+def confine(server, message: dict, uid: int | None, scratch: str, files: int) -> None:
+    """Put every layer around this process, in the order in which each still allows the next; keep the first files."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(scratch)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    os.umask(0o077)
+    if LINUX:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_DUMPABLE, 0)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        if uid is None:  # else they went with the user
+            kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
+    memory = server.address_space() + (message["memory_mb"] << 20)
+    set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
+    if server.on("landlock"):
+        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
+        kernel_call(446, rules, 0)
+    os.closerange(files, 1 << 20)
+    if server.on("seccomp"):
+        enter_seccomp(server.filter)
+
+
+def set_limits(memory: int, cpu_s: int, file_bytes: int, own_user: bool) -> None:
+    """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
+    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, file_bytes)]
+    limits += [(resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0)]
+    if own_user:  # else it counts what the caller runs, too
+        limits.append((resource.RLIMIT_NPROC, 64))
+    for limit, value in limits:
+        try:
+            resource.setrlimit(limit, (value, value))
+        except (ValueError, OSError):
+            pass  # not on this system, or already lower
+
+
+def run_child(server, message: dict, fds: list[int], uid: int | None, scratch: str) -> None:
+    """Main function of a forked process: arrange its files, confine it, do its part.
+
+    It keeps stdin, stdout and stderr as 0, 1, 2 and its sockets from 3 on.
+    """
+    signal.set_wakeup_fd(-1)
+    null = os.open("/dev/null", os.O_RDWR)
+    channel, *streams, _, extra = [*fds, -1][:6]
+    kept = [fd if fd >= 0 else null for fd in streams] + [fd for fd in (channel, extra) if fd >= 0]
+    for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
+        os.dup2(fd, place)
+    channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
+    confine(server, message, uid, scratch, len(kept))
+    del server
+    {"trial": try_out, "program": run_program, "judge": run_judge}[message["role"]](*channels)
+
+
+def try_out(channel: socket.socket) -> None:
+    """Report what this confined process can still do."""
+
+    def can(action) -> bool:
+        try:
+            action()
+            return True
+        except OSError:
+            return False
+
+    def start_process():
+        if os.fork() == 0:
+            os._exit(0)
+
+    try:
+        importlib.import_module("colorsys")  # not loaded before
+    except ImportError:
+        send_frame(channel, {"error": "Python's own files could not be read"})
+        return
+    if not can(lambda: open("trial", "w").write("x")):
+        send_frame(channel, {"error": "the scratch folder could not be written to"})
+        return
+    send_frame(
+        channel,
+        {
+            "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
+            "foreign_files": can(lambda: open("/etc/passwd")),
+            "new_processes": can(start_process),
+        },
+    )
+
+
+def fresh_module(name: str) -> types.ModuleType:
+    """An empty module under this name, as the program's namespace."""
+    sys.modules[name] = module = types.ModuleType(name)
+    return module
+
+
+def run_program(channel: socket.socket) -> None:
+    """Run model code: once as a script, or as a module whose functions are then called from outside."""
+    job = receive_frame(channel)
+    if job["mode"] == "stdin":
+        channel.close()
+        run_as_script(job["code"])
+    else:
+        answer_calls(channel, job)
+
+
+def run_as_script(code: str) -> None:
+    """Run a program as `python program.py` does, and end with its exit status."""
+    status = 1
+    try:
+        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_module("__main__").__dict__)
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}"[:1000])
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 0xFF)
+
+
+def answer_calls(channel: socket.socket, job: dict) -> None:
+    """Run a program as a module, then perform the calls that came with it, or that come until the caller is gone."""
+    namespace, kept = fresh_module("program").__dict__, []
+
+    def keep(value) -> int:
+        kept.append(value)
+        return len(kept) - 1
+
+    def reply(nonce: str, action) -> None:
+        try:
+            answer = action()
+        except BaseException as error:
+            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
+            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
+        send_frame(channel, {"nonce": nonce, **answer})
+
+    def load() -> dict:
+        exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
+        kinds = {}
+        if job["mode"] == "calls":
+            return {}
+        for name, value in list(namespace.items()):
+            module = isinstance(value, types.ModuleType)
+            kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
+        return {"names": kinds}
+
+    def perform(call: dict) -> dict:
+        args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
+        kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
+        value = operate(call, find(call["target"], namespace, kept), args, kwargs)
+        answer = {"value": encode(value, keep if call["objects"] else None)}
+        if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
+            answer["args"] = [encode(item, keep) for item in args]
+        return answer
+
+    reply(job["nonce"], load)
+    for call in job.get("calls", ()):
+        reply(call["nonce"], lambda call=call: perform(call))
+    while job["mode"] == "module":
+        try:
+            call = receive_frame(channel)
+        except (Died, OSError):
+            os._exit(0)
+        reply(call["nonce"], lambda call=call: perform(call))
+
+
+def find(target, namespace: dict, kept: list):
+    """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
+    if isinstance(target, int):
+        return kept[target]
+    if target in namespace:
+        return namespace[target]
+    if "Solution" in namespace and hasattr(namespace["Solution"], target):
+        return getattr(namespace["Solution"](), target)
+    raise NameError(f"the program defines no {target!r}")
+
+
+def operate(call: dict, value, args: list, kwargs: dict):
+    """Perform one operation of the judge on a value."""
+    operations = {
+        "call": lambda: value(*args, **kwargs),
+        "attribute": lambda: getattr(value, *args),
+        "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
+        "get": lambda: value,
+        "item": lambda: value[args[0]],
+        "set": lambda: setattr(value, *args),
+        "put": lambda: value.__setitem__(*args),
+        **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
+    }
+    return operations[call["op"]]()

@@ -1,0 +1,197 @@
+"""What a judge shows of the program."""
+
+import ast
+import importlib
+import importlib.util
+import operator
+
+
+class Ended(BaseException):
+    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
+
+
+class ProgramError(Exception):
+    """The program raised an exception of its own making."""
+
+
+class Unsafe(Exception):
+    """A test asks the program for the verdict."""
+
+
+class RemoteObject:
+    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+
+    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
+    """
+
+    def __init__(self, judge, target):
+        self.__dict__.update(_judge=judge, _target=target)
+
+    def __call__(self, *args, **kwargs):
+        return self._judge.ask("call", self._target, args, kwargs)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._judge.ask("attribute", self._target, (name,))
+
+    def __iter__(self):
+        return iter(self._judge.ask("list", self._target))
+
+    def __getitem__(self, key):
+        return self._judge.ask("item", self._target, (key,))
+
+    def __eq__(self, other):
+        self._judge.unfit |= isinstance(other, RemoteObject)
+        raise Unsafe("compares an object of the program, which could decide that by itself; see isolate_tests")
+
+    __hash__ = object.__hash__
+
+    def __setattr__(self, name, value):
+        self._judge.ask("set", self._target, (name, value))
+
+    def __setitem__(self, key, value):
+        self._judge.ask("put", self._target, (key, value))
+
+    def convert(self, kind: type):
+        """Ask for a plain version of this object and hold it to its type."""
+        value = self._judge.ask(kind.__name__, self._target)
+        if type(value) is not kind:
+            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
+        return value
+
+    def __len__(self):
+        try:  # list() asks for it, and takes TypeError for an answer
+            return operator.index(self._judge.ask("len", self._target))
+        except Exception as error:
+            raise TypeError(str(error)) from None
+
+    def __str__(self):
+        return self.convert(str)
+
+    def __repr__(self):
+        return self._judge.ask("repr", self._target)
+
+    def __bool__(self):
+        return self.convert(bool)
+
+    def __int__(self):
+        return self.convert(int)
+
+    def __float__(self):
+        return self.convert(float)
+
+
+class CountAsserts(ast.NodeTransformer):
+    """Make each assert a counted test that does not end the others.
+
+    Inside `try` and `with` an assert keeps its meaning, since what is around it may expect an exception.
+    """
+
+    def __init__(self):
+        self.guarded = 0
+
+    @staticmethod
+    def call(node, name: str, *args) -> ast.Expr:
+        """A call of one of the judge's functions with the line of a test."""
+        return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(node.lineno), *args], []))
+
+    def counted(self, node, statements: list) -> ast.AST:
+        """Statements that count as a test when they end: try: ...  except Exception as e: __fail__(line, e)"""
+        if self.guarded:
+            new = ast.If(ast.Constant(True), statements, [])
+        else:
+            fail = self.call(node, "__fail__", ast.Name("__e__", ast.Load()))
+            handler = ast.ExceptHandler(ast.Name("__Exception__", ast.Load()), "__e__", [fail])
+            new = ast.Try(statements, [handler], [], [])
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+    def visit_Expr(self, node):
+        """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
+        function = getattr(node.value, "func", None)
+        name = getattr(function, "attr", getattr(function, "id", ""))
+        own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"  # unittest counts
+        if not name.startswith("assert") or own:
+            return node
+        return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])
+
+    def visit_With(self, node):
+        """`with pytest.raises(...)` counts as an assert."""
+        calls = [getattr(item.context_expr, "func", None) for item in node.items]
+        new = self.visit_guard(node)
+        if not any(getattr(call, "attr", getattr(call, "id", "")) in ("raises", "assertRaises") for call in calls):
+            return new
+        return self.counted(node, [new, self.call(node, "__check__", ast.Constant(True))])
+
+    def visit_guard(self, node):
+        self.guarded += 1
+        node.body = [self.visit(statement) for statement in node.body]
+        self.guarded -= 1
+        for part in ("handlers", "orelse", "finalbody"):
+            setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
+        return node
+
+    visit_Try = visit_TryStar = visit_AsyncWith = visit_guard
+
+    def visit_Assert(self, node):
+        """assert x  ->  try: __check__(line, x)  except Exception as e: __fail__(line, e)"""
+        return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
+
+
+# functions that tests often use without importing them, since the program does
+STANDARD = {
+    name: module
+    for module in ("math", "collections", "copy", "itertools", "functools", "operator", "statistics", "json")
+    for name in importlib.import_module(module).__dict__
+    if not name.startswith("_")
+}
+
+
+def names_in(*nodes: ast.AST) -> set:
+    """The names that a piece of source uses."""
+    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def calls_in(*nodes: ast.AST) -> list[ast.Call]:
+    """The calls of functions by their names."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    return [part for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+
+
+def bound_names(trees: list) -> set:
+    """The names that the tests give to what they compute."""
+    parts = [part for tree in trees for part in ast.walk(tree)]
+    stored = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return stored | {part.arg for part in parts if isinstance(part, ast.arg)} - {"candidate"}
+
+
+def judging_names(trees: list, wanted: set, program: set) -> set:
+    """Those of the wanted names by which the tests judge what the program's other functions return.
+
+    Such a function is called with the result of another one, or with a variable of the tests where these call another
+    one at all, or stands on the other side of a comparison.
+    """
+    found, bound, called = set(), bound_names(trees), program & names_in(*trees)
+    for call in calls_in(*trees):
+        name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
+        others = program - {name}
+        if name in wanted and (inside & others or (inside & bound and called & others)):
+            found.add(name)
+    for node in (part for tree in trees for part in ast.walk(tree) if isinstance(part, ast.Compare)):
+        sides = [node.left, *node.comparators]
+        for side in sides:
+            beside = names_in(*(other for other in sides if other is not side)) & program
+            found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
+    return found & wanted
+
+
+def wraps_a_call(trees: list, name: str, program: set) -> bool:
+    """Whether a function is called with what another function of the program returns."""
+    mine = [call for call in calls_in(*trees) if call.func.id == name]
+    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
+
+
+def iterated_names(trees: list) -> set:
+    """The names of functions that loops run over: they decide how often something is tested."""
+    parts = (part for tree in trees for part in ast.walk(tree))
+    return {name for part in parts if hasattr(part, "iter") for name in names_in(part.iter)}

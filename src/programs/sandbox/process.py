@@ -1,0 +1,191 @@
+"""The sandbox and its processes."""
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+
+from programs.sandbox.limits import LAYERS, LINUX, Died, SandboxError, ServerGone
+from programs.sandbox.values import receive_frame, send_frame
+
+
+class Process:
+    """A forked process from the caller's side: its socket, and the pipe on which its end is reported."""
+
+    def __init__(self, sandbox, job: int, channel: socket.socket | None, status: int):
+        self.sandbox, self.job, self.channel, self.status, self.report = sandbox, job, channel, status, None
+
+    def wait(self, deadline: float) -> dict | None:
+        """Wait until it has ended and return {"status", "rss_kb"}; None at the deadline."""
+        if self.report:
+            return self.report
+        poll = select.poll()
+        poll.register(self.status, select.POLLIN)
+        if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+            return None
+        report = os.read(self.status, 4096)
+        if not report:
+            raise ServerGone("the fork server is gone")
+        self.report = json.loads(report)
+        return self.report
+
+    def close(self) -> dict | None:
+        """Kill it if it still runs, and wait until nothing of it is left."""
+        if self.channel:
+            self.channel.close()
+        if self.status < 0:
+            return None
+        with contextlib.suppress(OSError):
+            self.sandbox.send({"op": "kill", "id": self.job})
+        try:
+            return self.wait(time.monotonic() + 5)
+        finally:
+            os.close(self.status)
+            self.status = -1
+
+
+class Sandbox:
+    """A fork server and what it takes to use it; threads may share one.
+
+    Args:
+        disable: names of layers (see LAYERS) to leave out, for tests and measurements.
+        site_packages: whether programs may import what is installed beside this Python.
+    """
+
+    def __init__(self, disable=(), site_packages: bool = True):
+        unknown = set(disable) - set(LAYERS)
+        if unknown:
+            raise ValueError(f"got layers {sorted(unknown)}; expected some of {', '.join(LAYERS)}")
+        self.disable, self.site_packages = list(disable), site_packages
+        self.lock, self.count, self.server = threading.Lock(), 0, None
+
+    def start(self) -> None:
+        """Start the server; it ends when this process does."""
+        packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        self.owner = os.getpid()
+        self.control, theirs = socket.socketpair()
+        self.null = os.open(os.devnull, os.O_RDWR)
+        command = [sys.executable, "-s", "-P", "-S", os.path.abspath(__file__), "--server", str(theirs.fileno())]
+        environment = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}  # sets print alike in every run
+        self.server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        theirs.close()
+        packages = packages if self.site_packages else []
+        send_frame(self.control, {"disable": self.disable, "packages": packages, "folder": tempfile.gettempdir()})
+        try:
+            self.report = receive_frame(self.control, time.monotonic() + 60)
+        except (Died, TimeoutError, OSError) as error:
+            self.stop()
+            raise SandboxError(f"the fork server did not start: {error}") from error
+        self.control.settimeout(None)
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End the server and everything it runs."""
+        server, self.server = self.server, None
+        if server is None or self.owner != os.getpid():
+            return
+        atexit.unregister(self.stop)
+        with contextlib.suppress(OSError):
+            send_frame(self.control, {"op": "exit"})  # a forked child of this process may keep the socket open
+        self.control.close()
+        os.close(self.null)
+        try:
+            server.wait(5)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+    def ready(self) -> None:
+        """Start the server if it does not run, or runs for the process this one was forked from."""
+        with self.lock:
+            if self.server is not None and self.owner == os.getpid() and self.server.poll() is not None:
+                self.stop()
+            if self.server is None or self.owner != os.getpid():
+                self.start()
+
+    def isolated(self) -> dict:
+        """What a confined process was found to be kept from: {"network": bool, "files": bool, "processes": bool}."""
+        self.ready()
+        proof = self.report["proof"]
+        kept_from = {"network": "network", "files": "foreign_files", "processes": "new_processes"}
+        return {name: proof.get(action) is False for name, action in kept_from.items()}
+
+    def send(self, message: dict, fds=()) -> None:
+        """Send a request to the server."""
+        with self.lock:
+            send_frame(self.control, message, fds)
+
+    def spawn(self, role: str, limits: dict, streams=(None, None, None), channel=None, extra=None) -> Process:
+        """Have the server fork a process; without a channel, the process gets one whose other end is returned."""
+        ours = None
+        if channel is None:
+            ours, channel = socket.socketpair()
+        status, report = os.pipe()
+        files = [channel.fileno(), *(self.null if s is None else s.fileno() for s in streams), report]
+        with self.lock:
+            self.count += 1
+            job = self.count
+        try:
+            self.send({"op": "spawn", "id": job, "role": role, **limits}, files + ([extra.fileno()] if extra else []))
+        except OSError as error:
+            os.close(status)
+            raise ServerGone(f"the fork server is gone: {error}") from error
+        finally:
+            os.close(report)
+            channel.close()
+            if extra:
+                extra.close()
+        return Process(self, job, ours, status)
+
+
+def shared_sandbox() -> Sandbox:
+    """The sandbox of a process; a lock that a thread holds at a fork is not locked in the child."""
+    sandbox = Sandbox()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
+    return sandbox
+
+
+DEFAULT = shared_sandbox()
+WARNED = set()
+
+
+def sandbox_report(sandbox: Sandbox | None = None) -> dict:
+    """Which layers are in force, why others are not, and what a confined process was found to be kept from."""
+    sandbox = sandbox or DEFAULT
+    isolated = sandbox.isolated()
+    layers = dict(sandbox.report["layers"])
+    if layers["landlock"] == "on":
+        layers["landlock"] = f"on (version {sandbox.report['abi']})"
+    always = ("rlimits", "environment", "scratch", "output cap", "process tree", "wall clock")
+    return {"isolated": isolated, "layers": {**layers, **dict.fromkeys(always, "on")}}
+
+
+def check_isolation(sandbox: Sandbox, strict: bool) -> None:
+    """Warn once of what programs are not kept from; if strict, refuse to run without network and file isolation."""
+    missing = [name for name, kept in sandbox.isolated().items() if not kept]
+    if not missing:
+        return
+    exposed = os.getuid() == 0 and "files" in missing and sandbox.report["layers"]["user"] != "on"
+    off = ", ".join(f"{name} ({why})" for name, why in sandbox.report["layers"].items() if why != "on")
+    what = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
+    if strict and set(missing) & {"network", "files"}:
+        raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
+    if exposed and "user" not in sandbox.disable:
+        raise SandboxError(f"{what}; expected anything but model code as root with all files; try an ordinary user")
+    if what not in WARNED:
+        WARNED.add(what)
+        warnings.warn(what, RuntimeWarning, stacklevel=3)
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1

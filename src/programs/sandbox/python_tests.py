@@ -1,0 +1,97 @@
+"""Tests in Python, read and sorted."""
+
+import ast
+import builtins
+
+from programs.sandbox.limits import BadTests
+from programs.sandbox.values import brief, encode
+from programs.sandbox.verdicts import Plan
+
+
+def lift_assert(statement: ast.stmt) -> tuple | None:
+    """Turn `assert f(literals) == literal` into a call whose result is compared here; None for anything else."""
+    try:
+        call, (operator,), (expected,) = statement.test.left, statement.test.ops, statement.test.comparators
+        if not isinstance(operator, ast.Eq):
+            return None
+        args = [encode(ast.literal_eval(item)) for item in call.args]
+        kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
+        return call.func.id, args, kwargs, encode(ast.literal_eval(expected)), "=="
+    except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def mixes_builtins(called: set, entry_point: str | None) -> bool:
+    """Whether tests call built-in functions beside the one they test: the judge then decides whose each is."""
+    built_in = {name for name in called if hasattr(builtins, name)} - {entry_point}
+    return bool(built_in and (entry_point or called - built_in))
+
+
+def read_tests(tests, entry_point: str | None, isolate: bool = True) -> Plan:
+    """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
+    try:
+        return sort_tests(tests, entry_point, isolate)
+    except BadTests:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+        raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
+
+
+def sort_tests(tests, entry_point: str | None, isolate: bool) -> Plan:
+    """Tell the forms of tests apart."""
+    if isinstance(tests, dict):
+        tests = pair_up(tests)
+        entry_point = tests.pop() or entry_point
+    if isinstance(tests, str):
+        tests = [tests] if tests.strip() else []
+    if not isinstance(tests, list | tuple):
+        raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
+    if all(isinstance(test, str) for test in tests):
+        statements = []
+        for number, source in enumerate(tests):
+            try:
+                statements += ast.parse(source).body
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                if "integer string conversion" in str(error):  # a long number: the judge can read it
+                    return Plan("python", list(tests))
+                raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+        lifted = [lift_assert(statement) for statement in statements] if isolate else [None]
+        calls = all(lifted) and not mixes_builtins({case[0] for case in lifted}, entry_point)
+        return Plan("calls", lifted) if calls else Plan("python", list(tests))
+    if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
+        return Plan("stdin", [(str(test["input"]), str(test["output"])) for test in tests])
+    return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)])
+
+
+def pair_up(tests: dict) -> list:
+    """The form of APPS and LiveCodeBench, {"inputs", "outputs", "fn_name"}, as a list of tests and the name."""
+    inputs, outputs, name = (tests.get(key) for key in ("inputs", "outputs", "fn_name"))
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
+    if name:
+        return [*({"args": a, "expected": b, "apps": True} for a, b in zip(inputs, outputs, strict=True)), name]
+    text = ["\n".join(map(str, item)) if isinstance(item, list) else str(item) for item in [*inputs, *outputs]]
+    half = len(inputs)
+    return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
+
+
+def read_call(number: int, test, entry_point: str | None) -> tuple:
+    """One test of the form of a call, as (function, args, kwargs, expected)."""
+    if isinstance(test, list | tuple) and len(test) == 2:
+        test = {"args": test[0] if isinstance(test[0], list | tuple) else [test[0]], "expected": test[1]}
+    if not isinstance(test, dict) or "expected" not in test:
+        form = '{"args", "expected"}, (args, expected), {"input", "output"}'
+        raise BadTests(f"test {number}: got {brief(test)}; expected {form} or Python source, the same for all tests")
+    name = test.get("function") or entry_point
+    if not isinstance(name, str) or not name.isidentifier():
+        raise BadTests(f"test {number}: got no function to call ({brief(name)}); try entry_point or a key 'function'")
+    args, kwargs = test.get("args", []), test.get("kwargs") or {}
+    if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
+        raise BadTests(f"test {number}: got args {brief(args)} and kwargs {brief(kwargs)}; expected a list and a dict")
+    wrapped = test.get("apps") and isinstance(test["expected"], list) and len(test["expected"]) == 1
+    mode = "wrapped" if wrapped else "same"  # APPS puts each result in a list, LiveCodeBench does not
+    try:
+        kwargs = {key: encode(item) for key, item in kwargs.items()}
+        return name, [encode(item) for item in args], kwargs, encode(test["expected"]), mode
+    except (TypeError, ValueError) as error:
+        raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None

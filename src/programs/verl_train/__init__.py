@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "pyyaml", "numpy", "torch>=2.6", "transformers>=5.5.3,<6", "pyarrow", "datasets",
+# ]
+# ///
+"""Train with verl 0.9.1 by the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
+
+From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
+
+    train.parquet, val.parquet   the prompts in verl's five columns, laid out as by data_loader.py --for verl
+    verl_reward.py               `compute_score`: the weighted sum of FILE.py:function*weight, as our trainers score
+    verl_hooks.py                a reward manager that knows token ids and lengths, a replay buffer that ends the run
+                                 when a rollout or a reward fails, and two estimators that verl lacks
+    run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
+
+TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
+those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon.
+
+Deliberately left out: reward models, multi-turn loops and asynchronous trainers (give their keys with --override), and
+installing anything on the nodes of a cluster: each needs verl and its rollout engine.
+
+    python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
+    python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
+    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
+
+Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function failed, 128 + n stopped
+by signal n.
+"""
+
+ROOMS = (
+    "names",
+    "settings",
+    "data",
+    "rewards",
+    "overrides",
+    "estimators",
+    "memory",
+    "engine_overrides",
+    "job_folder",
+    "checks",
+    "clusters",
+    "run",
+    "command",
+)

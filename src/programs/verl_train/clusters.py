@@ -1,0 +1,239 @@
+"""--submit to Ray, --slurm."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shlex
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from parts.messages import UserError, need, say
+from programs.verl_train.checks import import_findings
+from programs.verl_train.engine_overrides import cpus_needed
+from programs.verl_train.job_folder import environment, need_whole, prepare_job, split_findings
+from programs.verl_train.memory import batch_findings, memory_findings, memory_plan, model_shape
+from programs.verl_train.overrides import Layout
+from programs.verl_train.rewards import REWARD_ERROR
+from programs.verl_train.settings import INSTALL, Config
+
+
+def fetch(address: str, path: str, timeout: float) -> dict:
+    """JSON from a cluster's dashboard."""
+    with urllib.request.urlopen(address.rstrip("/") + path, timeout=timeout) as answer:
+        return json.loads(answer.read())
+
+
+def need_cluster(address: str) -> None:
+    """Raise UserError within seconds unless a Ray dashboard answers there."""
+    need(
+        re.fullmatch(r"https?://[^/\s]+/?", address),
+        f"got --submit {address!r}; expected the dashboard's address; try --submit http://HEAD:8265",
+    )
+    try:
+        found = fetch(address, "/api/version", 10)
+    except (OSError, ValueError) as error:
+        if getattr(error, "code", None) in (401, 403):  # it asks for a token, which Ray's own client sends
+            return
+        raise UserError(
+            f"got --submit {address}, where no Ray cluster answers ({error}); expected the address that "
+            "`ray start --head --dashboard-host=0.0.0.0` prints; try to open it in a browser"
+        ) from None
+    need("ray_version" in found, f"got --submit {address}, which answers {str(found)[:80]}; expected a Ray dashboard")
+
+
+def cluster_findings(config: Config, address: str) -> list[str]:
+    """What the cluster lacks for the run; nothing where its dashboard does not tell."""
+    usage: dict = {}
+    for _ in range(10):  # a dashboard that has just begun knows of no machine yet
+        try:
+            status = fetch(address, "/api/cluster_status", 10)["data"]["clusterStatus"]
+            usage = status["loadMetricsReport"]["usage"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        if "CPU" in usage:
+            break
+        time.sleep(1)
+    wanted = {"GPU": config.nodes * config.gpus_per_node, "CPU": cpus_needed(config, 1)}
+    totals = {name: usage.get(name, [0, 0])[1] for name in wanted}
+    return [
+        f"got a cluster with {totals[name]:g} {name}s; expected {count}, or Ray waits for ever"
+        for name, count in wanted.items()
+        if usage and totals[name] < count
+    ]
+
+
+def submit_job(config: Config) -> int:
+    """--submit: send the job folder to a Ray cluster, follow the log, and return as the job does."""
+    need_cluster(config.submit)
+    job, overrides = prepare_job(config, remote=True)
+    lacking = cluster_findings(config, config.submit)
+    need(not lacking, f"{'; '.join(lacking)}; try fewer --nodes or --gpus_per_node")
+    folder = Path(job.output) / "job"
+    say_findings(config, job)
+    say_local_paths(config, job)
+    module = folder / "verl_reward.py"
+    need_whole(import_findings(module) + split_findings(module))
+    sent = sorted(str(path.relative_to(folder)) for path in folder.glob("rewards_*/**/*") if path.is_file())
+    say(f"note: reward files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
+    try:
+        from ray.job_submission import JobStatus, JobSubmissionClient
+    except ImportError:
+        raise UserError(
+            f"got a Python without ray ({sys.executable}); expected the cluster's version; {INSTALL}"
+        ) from None
+    (folder / "run.sh").unlink(missing_ok=True)
+    with without_variables("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # Ray would take them for the address given
+        client = JobSubmissionClient(config.submit)
+    runtime = {
+        "working_dir": str(folder),
+        "excludes": ["__pycache__", "*.sbatch", "*.log", "trial.json"],
+        "env_vars": environment(job) | {name: value for name, value in os.environ.items() if name.startswith("VERL_")},
+    }
+    words = ["python3", "-u", "-m", "verl.trainer.main_ppo", *(o.text() for o in overrides)]
+    name = client.submit_job(entrypoint=shlex.join(words), runtime_env=runtime)
+    say(f"submitted {name} to {config.submit}; to stop it: ray job stop --address {config.submit} {name}")
+    try:
+        log = follow(client, name)
+    except KeyboardInterrupt:
+        say(f"job {name} goes on; to stop it: ray job stop --address {config.submit} {name}")
+        return 130
+    status = client.get_job_status(name)
+    if status != JobStatus.SUCCEEDED:
+        log = log or client.get_job_logs(name)
+        tail = "\n".join(log.splitlines()[-30:])
+        say(f"{tail}\nerror: job {name} is {status.value}: {client.get_job_info(name).message}")
+        why = reward_failure(log, Path(job.output) / REWARD_ERROR)
+        if why:
+            say(f"error: {why}")
+        return 3 if why else 1
+    print(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
+    return 0
+
+
+@contextlib.contextmanager
+def without_variables(*names: str):
+    """The process without these environment variables, until the block ends."""
+    held = {name: os.environ.pop(name) for name in names if name in os.environ}
+    if held:
+        say(f"note: {', '.join(f'{name} {value}' for name, value in held.items())} left aside for --submit")
+    try:
+        yield
+    finally:
+        os.environ.update(held)
+
+
+def say_local_paths(config: Config, job: Layout) -> None:
+    """Tell which folders of this machine the nodes of a cluster have to see."""
+    for name in ("model", "critic_model"):
+        value = getattr(config, name)
+        if value and Path(value).is_dir():
+            where = f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent"
+            say(f"{where}; every node needs it at this path; try a hub id, or a file system that all share")
+    say(f"note: checkpoints and logs go to {job.output} on the nodes; with several it has to be shared")
+
+
+# what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
+FAILED_REWARD = re.compile(r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?(REWARD FAILED: .*)", re.MULTILINE)
+
+
+def reward_failure(log: str, error_file: Path) -> str:
+    """The words of a reward function that failed, from anywhere in a job's log or from its file; "" if none did."""
+    with contextlib.suppress(OSError):  # there where the nodes share this machine's folders
+        return error_file.read_text(encoding="utf-8").strip()
+    found = FAILED_REWARD.search(log)
+    return found[1].strip() if found else ""
+
+
+class LostJob(UserError):
+    """The cluster no longer answers about a job, which may still run."""
+
+    code = 1
+
+
+def follow(client, name: str, pause: float = 2.0) -> str:
+    """Print a job's log as it grows, until the job ends; returns all of it. Half a minute without answer is endured."""
+    seen, log, missed = 0, "", 0
+    while True:
+        try:
+            ended = client.get_job_status(name).is_terminal()
+            log, missed = client.get_job_logs(name) or "", 0
+        except (OSError, RuntimeError) as error:  # those of requests are OSErrors
+            ended, missed = False, missed + 1
+            if missed > 15:
+                what = f"got no answer about job {name} ({error}); expected its status"
+                raise LostJob(f"{what}; it may still run; try ray job logs --follow {name}") from error
+        sys.stderr.write(log[seen:])
+        sys.stderr.flush()
+        seen = max(seen, len(log))
+        if ended:
+            return log
+        time.sleep(pause)
+
+
+SBATCH = """#!/usr/bin/env bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={gpus}
+#SBATCH --cpus-per-task={cpus}
+#SBATCH --exclusive
+#SBATCH --output={output}/slurm-%j.log
+# Written by verl_train.py: a Ray node on each machine, then the run on the first. All see {output}.
+set -euo pipefail
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${{hosts[0]}}
+address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | awk '{{print $1}}')
+port=${{RAY_PORT:-6379}}
+export RAY_ADDRESS="$address:$port"
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+
+srun --nodes=1 --ntasks=1 -w "$head" env -u RAY_ADDRESS ray start --head --node-ip-address="$address" --port="$port" \\
+    --num-cpus={cpus} --num-gpus={gpus} --block &
+sleep "${{RAY_WAIT:-10}}"
+if (( SLURM_JOB_NUM_NODES > 1 )); then
+    srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \\
+        env -u RAY_ADDRESS ray start --address="$RAY_ADDRESS" --num-cpus={cpus} --num-gpus={gpus} --block &
+fi
+for (( i = 0; ; i++ )); do  # fewer GPUs than the run asks for, and Ray would wait for ever
+    found=$(ray status 2>/dev/null | sed -n 's|.*/\\([0-9.]*\\) GPU.*|\\1|p' || true)
+    found=${{found%%$'\\n'*}}
+    if awk -v found="${{found:-0}}" 'BEGIN {{ exit !(found >= {all_gpus}) }}'; then break; fi
+    if (( i >= ${{RAY_TRIES:-60}} )); then echo "error: got ${{found:-no}} GPUs; expected {all_gpus}" >&2; exit 1; fi
+    sleep 5
+done
+srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
+"""
+
+
+def batch_file(config: Config, job: Layout) -> str:
+    """The sbatch file of --slurm."""
+    least = cpus_needed(dataclasses.replace(config, nodes=1), 1)
+    need(
+        not config.cpus or config.cpus >= least,
+        f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever; try to leave --cpus out",
+    )
+    cpus = config.cpus or max(16, cpus_needed(dataclasses.replace(config, nodes=1), 8))
+    return SBATCH.format(
+        name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
+        nodes=config.nodes,
+        gpus=config.gpus_per_node,
+        cpus=cpus,
+        all_gpus=config.nodes * config.gpus_per_node,
+        output=shlex.quote(job.output),
+        script=shlex.quote(f"{job.folder}/run.sh"),
+    )
+
+
+def say_findings(config: Config, job: Layout) -> None:
+    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
+    plan = memory_plan(config, job.parameters)
+    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+        say(f"warning: {finding}")

@@ -1,0 +1,58 @@
+"""The command line."""
+
+import sys
+from pathlib import Path
+
+from parts.messages import UserError, say
+from programs.verl_train.checks import run_check
+from programs.verl_train.clusters import batch_file, say_findings, submit_job
+from programs.verl_train.job_folder import prepare_job, say_notes, script, split_findings, write_script
+from programs.verl_train.memory import memory_plan
+from programs.verl_train.run import run_local
+from programs.verl_train.settings import Config, hardware_flags, parse_config
+
+
+def print_files(config: Config) -> int:
+    """--print and --slurm: write the job folder and print the command, or the batch file."""
+    job, overrides = prepare_job(config)
+    if config.slurm:  # Ray stands already: it refuses to be told its CPUs
+        own_ray = ("ray_kwargs.ray_init.num_cpus", "ray_kwargs.ray_init.address")
+        overrides = [o for o in overrides if o.key not in own_ray or o.source == "override"]
+    text = script(config, job, overrides)
+    write_script(Path(job.folder) / "run.sh", text)
+    if config.slurm:
+        text = batch_file(config, job)
+        write_script(Path(job.folder) / "job.sbatch", text)
+    print(text, end="")
+    for line in memory_plan(config, job.parameters):
+        say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
+    say_findings(config, job)
+    for finding in split_findings(Path(job.folder) / "verl_reward.py") if config.slurm else ():
+        say(f"warning: {finding}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        config = parse_config(hardware_flags(argv) + argv)
+        say_notes(config)
+        if config.check:
+            return run_check(config)
+        if config.submit:
+            return submit_job(config)
+        return run_local(config) if config.run else print_files(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files", file=sys.stderr, flush=True)
+        return 2
+    except KeyboardInterrupt:
+        say("stopped")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

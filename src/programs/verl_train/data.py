@@ -1,0 +1,158 @@
+"""Rows as verl reads them."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from parts.bundle import EMBEDDED_MODEL
+from parts.chat import template_text
+from parts.messages import need, say
+from parts.rows import check_prompt
+
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
+VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
+
+
+def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data") -> tuple[list[dict], list[str]]:
+    """Rows in verl's five columns, and the names of the columns that reward functions get.
+
+    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it.
+
+    The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
+    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout.
+
+    Raises:
+        UserError: a prompt or a column cannot be written.
+    """
+    if rows and VERL_COLUMNS <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
+        rows = [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
+    texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
+    found = []
+    for index, row in enumerate(rows):
+        where = f"row {index + 1}"
+        prompt = row.get(prompt_column)
+        need(
+            prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; try --prompt_column NAME",
+        )
+        check_prompt(prompt, where)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        odd = sorted({key for message in messages for key in message} - {"role", "content"})
+        need(
+            not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
+        )
+        found.append(parquet_row(row, index, (split, source), names, texts) | {"prompt": messages})
+        if isinstance(prompt, str):
+            found[-1]["extra_info"]["prompt_is_text"] = True
+    return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
+
+
+def is_plain(values: list) -> bool:
+    """Whether parquet holds a column as it is: text, booleans, 64-bit integers or numbers throughout, or nothing."""
+    kinds = {type(value) for value in values if value is not None}
+    return kinds in ({str}, {bool}, {float}) or (kinds == {int} and all(abs(v or 0) < 2**63 for v in values))
+
+
+def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str], texts: set[str]) -> dict:
+    """One row without its prompt; a column that only other rows have is null."""
+    gold = next((name for name in ("tests", "answer") if row.get(name) is not None), "none")
+    truth, as_json = row.get(gold, ""), not isinstance(row.get(gold, ""), str)
+    extra = {"index": index, "split": origin[0], "ground_truth_field": f"{gold}:json" if as_json else gold}
+    coded = []
+    for name in names:
+        value = row.get(name)
+        if name == gold:
+            value = None
+        key = f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
+        if name in texts and value is not None:
+            coded.append(key)
+            value = json.dumps(value, ensure_ascii=False)
+        extra[key] = value
+    return {
+        "data_source": row.get("source") if isinstance(row.get("source"), str) and row["source"] else origin[1],
+        "ability": "code" if "tests" in row else "math" if "answer" in row else "chat",
+        "reward_model": {"style": "rule", "ground_truth": json.dumps(truth, ensure_ascii=False) if as_json else truth},
+        "extra_info": {**extra, "json_columns": coded},
+    }
+
+
+def row_columns(row: dict) -> dict:
+    """The columns of a row in verl's schema, as they were before; a foreign row's answer is its ground truth."""
+    extra, truth = row.get("extra_info") or {}, (row.get("reward_model") or {}).get("ground_truth")
+    coded = set(extra.get("json_columns") or ())
+    columns = {
+        name.removeprefix("column:"): json.loads(value) if name in coded and value is not None else value
+        for name, value in extra.items()
+        if name not in OWN_INFO
+    }
+    name, _, form = str(extra.get("ground_truth_field") or "").partition(":")
+    if name and name != "none":
+        columns[name] = json.loads(truth) if form == "json" else truth
+    elif not name:  # not written here or by data_loader.py
+        columns = {"source": row.get("data_source"), "answer": truth, "ground_truth": truth, **columns}
+    return columns
+
+
+def write_parquet_file(rows: list[dict], path: Path) -> None:
+    """Write rows in verl's schema; the file appears whole or not at all."""
+    import pyarrow
+    import pyarrow.parquet
+
+    text = pyarrow.string()
+    names = dict.fromkeys(name for row in rows for name in row["extra_info"])
+    columns = {name: [row["extra_info"][name] for row in rows] for name in names}
+    columns["json_columns"] = pyarrow.array(columns["json_columns"], pyarrow.list_(text))
+    empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
+    extra = pyarrow.StructArray.from_arrays(
+        [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
+    )
+    table = pyarrow.table(
+        {name: [row[name] for row in rows] for name in ("data_source", "prompt", "ability", "reward_model")}
+    ).append_column("extra_info", extra)
+    temporary = path.with_suffix(".tmp")
+    pyarrow.parquet.write_table(table, temporary)
+    os.replace(temporary, path)
+
+
+def own_template(model: str) -> bool:
+    """Whether a model brings a chat template; a hub id is taken to."""
+    folder = Path(model)
+    if not folder.is_dir() or (folder / "chat_template.jinja").exists():
+        return True
+    settings = folder / "tokenizer_config.json"
+    return settings.exists() and bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
+
+
+def plain_text_template(model: str) -> str:
+    """A template that writes text as it is, after the start token that the tokenizer puts before plain text."""
+    start = ""
+    with contextlib.suppress(OSError, ValueError):
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
+    return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
+    """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
+    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
+    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
+    own = file or own_template(model)
+    has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
+    need(own or not chat, has)
+    if is_text == {True} and not chat:
+        if own and model != EMBEDDED_MODEL:
+            say(
+                f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
+                "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
+            )
+        return plain_text_template(model)
+    if file:
+        return template_text(file)
+    if own:
+        return None
+    say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"

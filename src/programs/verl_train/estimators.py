@@ -1,0 +1,114 @@
+"""Estimators and managers that verl does not have."""
+
+import contextlib
+from pathlib import Path
+
+from parts.advantages import gpg_advantages, maxrl_advantages
+from parts.shaping import overlong_penalty
+from parts.texts import visible_text
+
+
+def token_reward_manager():
+    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
+    from transformers import GenerationConfig
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+
+    class TokenRewardManager(NaiveRewardManager):
+        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
+
+        def __init__(self, config, tokenizer, compute_score, **kwargs):
+            super().__init__(config, tokenizer, compute_score, **kwargs)
+            given, ends = config.reward.get("reward_kwargs") or {}, None
+            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
+            self.limit = config.data.max_response_length
+            with contextlib.suppress(OSError, ValueError):
+                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
+            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+
+        async def run_single(self, data) -> dict:
+            """Score one trajectory."""
+            item = data[-1]
+            width = item.batch["responses"].shape[-1]
+            length = int(item.batch["attention_mask"][-width:].sum())
+            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
+            text = visible_text(self.tokenizer, ids, self.ends)
+            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
+            item.non_tensor_batch["extra_info"] |= given
+            result = await super().run_single(data)
+            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
+            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
+            return result
+
+    return TokenRewardManager
+
+
+def strict_replay_buffer():
+    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    from collections import Counter
+
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    class StrictReplayBuffer(ReplayBuffer):
+        """verl's replay buffer; a failed rollout or reward ends the run, and DAPO's replacements are counted."""
+
+        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
+            own = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
+            self.refilled, self.dispatch = 0, refill_fn
+            filtering = {}
+            if own.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = own["train_batch_size"]
+            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
+
+        def refill(self, count: int) -> int:
+            """Ask for `count` new prompts."""
+            self.refilled += count
+            return self.dispatch(count)
+
+        def sample(self, global_steps, partition_id, batch_size):
+            """A batch of the step; the count of replacements starts anew."""
+            self.refilled = 0
+            return super().sample(global_steps, partition_id, batch_size)
+
+        def _dapo_filtered_keys(self, partition_id):
+            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
+                return set(), Counter()
+            return super()._dapo_filtered_keys(partition_id)
+
+        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
+            equal = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
+            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - equal, batch_size)
+            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & equal, batch_size - len(picked))
+            return [*picked, *more], *snapshots
+
+        def _sync_metadata_from_transfer_queue(self):
+            super()._sync_metadata_from_transfer_queue()
+            failed = sum(map(len, self.failure_keys.values()))
+            if failed:
+                why = (
+                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
+                )
+                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
+
+    return StrictReplayBuffer
+
+
+def register_estimators() -> None:
+    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+    def registered(name, advantages):
+        def estimate(token_level_rewards, response_mask, index, **_):
+            scores = token_level_rewards.sum(-1)
+            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
+            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
+            return result, result
+
+        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
+            register_adv_est(name)(estimate)
+
+    registered("gpg_ours", gpg_advantages)
+    registered("maxrl_ours", maxrl_advantages)

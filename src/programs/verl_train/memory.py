@@ -1,0 +1,206 @@
+"""Parameters, memory and batch arithmetic."""
+
+import contextlib
+import json
+import math
+import re
+import struct
+from pathlib import Path
+
+from parts.memory import DecoderShape, PassShape, backward_peak, decoder_shape, layer_activations
+from parts.messages import need
+from programs.verl_train.settings import Config
+
+
+def count_parameters(config: Config) -> float | None:
+    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
+    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
+    if config.parameters:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
+        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
+        return float(match[1]) * units[match[2]]
+    total = 0
+    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
+        header = safetensors_header(path)
+        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
+    return total or (float(found[1]) * units[found[2]] if found else None)
+
+
+def model_shape(config: Config) -> dict:
+    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
+    folder = Path(config.model)
+    if not folder.is_dir():
+        with contextlib.suppress(ImportError, ValueError):
+            from huggingface_hub import try_to_load_from_cache
+
+            found = try_to_load_from_cache(config.model, "config.json")
+            folder = Path(found).parent if isinstance(found, str) else folder
+    with contextlib.suppress(OSError, ValueError):
+        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return shape | (shape.get("text_config") or {})
+    return {}
+
+
+def activation_formula(model: DecoderShape, run: PassShape) -> str:
+    """What `backward_peak` adds up for one micro-batch, in words."""
+    layer = layer_activations(model, run) / run.tokens
+    if not run.checkpointing:
+        return f"{run.tokens} tokens x {model.layers} layers x {layer:.0f} bytes + gradients in one layer"
+    inputs = f"{run.tokens} tokens x {model.layers} layers x {model.hidden} x {run.stream} bytes"
+    return f"{inputs} + one layer computed again x {layer:.0f} bytes + gradients in it"
+
+
+def memory_plan(config: Config, parameters: float | None) -> list[dict]:
+    """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
+    if not parameters:
+        return []
+    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
+    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
+    width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
+    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
+    lines = []
+
+    def line(name: str, formula: str, amount: float, kind: str) -> None:
+        lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
+
+    trained = 0.0 if c.lora_rank else 1.0
+    waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
+    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
+    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
+        n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
+        line(
+            f"{part} ({what})",
+            f"{n} x {count} x {size:g} bytes / {shards} shards",
+            n * parameters * size / shards,
+            kind,
+        )
+    if c.kl_coef and not c.lora_rank:
+        line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
+    if shape:
+        decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
+        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
+        run = PassShape(
+            rows=1,
+            length=tokens,
+            compute=width,
+            stream=width,
+            attention="flash",
+            checkpointing=c.gradient_checkpointing,
+            lora_rank=c.lora_rank,
+        )
+        split = c.tensor_parallel if c.backend == "megatron" else 1
+        line("activations", activation_formula(decoder, run), backward_peak(decoder, run, 0) / split, "train")
+        text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
+        line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
+    else:
+        line("activations, logits, KV cache", "not counted: the model's config.json is not here", 0, "train")
+    rollout = c.vllm_memory * c.gpu_memory * 2**30
+    line("rollout engine", f"vllm_memory {c.vllm_memory:g} x {c.gpu_memory:g} GiB", rollout, "sample")
+    inside = parameters * width / c.rollout_tensor_parallel
+    line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
+    if shape:
+        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
+        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
+        each = shape["num_hidden_layers"] * heads * size * 2 * width
+        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
+        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
+        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
+        line("its KV cache for one completion, inside that", text, at_once, "inside")
+    return lines
+
+
+def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
+    """Sums of the plan, and what does not fit."""
+    if not plan:
+        return {}, []
+    sums = {
+        "training": sum(line["GiB"] for line in plan if line["kind"].startswith("train")),
+        # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
+        "sampling": sum(line["GiB"] for line in plan if line["kind"] in ("sample", "train, kept")),
+        "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
+    }
+    sums = {name: round(value, 2) for name, value in sums.items()}
+    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
+    if sums["training"] > room:
+        found.append(
+            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
+            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
+        )
+    if sums["sampling"] > room:
+        found.append(
+            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
+            "--vllm_memory, or --offload optimizer"
+        )
+    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
+        found.append(
+            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
+            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
+        )
+    return sums, found
+
+
+def batch_findings(config: Config, shape: dict) -> list[str]:
+    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
+    c, gpus = config, config.nodes * config.gpus_per_node
+    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
+    checks = [
+        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
+        (
+            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
+            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
+        ),
+        (
+            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
+            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
+            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
+        ),
+    ]
+    replicas = max(1, gpus // split)
+    part = c.batch_size // c.minibatches
+    checks.append(
+        (
+            part % replicas == 0,
+            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
+            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
+        )
+    )
+    if c.loss == "gmpo":
+        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
+        checks.append(
+            (
+                c.micro_batch_tokens * c.sequence_parallel >= worst,
+                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
+                "verl's geo_mean adds up the means of its micro-batches",
+            )
+        )
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
+        if heads and name == "num_attention_heads":
+            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
+        if heads:
+            checks.append(
+                (
+                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
+                    f"{heads} {name} over {size} GPUs; expected a multiple",
+                )
+            )
+    return [f"batch: got {text}" for fine, text in checks if not fine]
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if not weights or not config.is_file():
+        return
+    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
+    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    if dtype:
+        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
+
+
+def safetensors_header(path: Path) -> dict:
+    """Shapes and dtypes of a safetensors file, by name."""
+    with path.open("rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))

@@ -1,0 +1,228 @@
+"""What verl calls each setting, and what it refuses or ignores."""
+
+import re
+
+ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
+    "gae": "gae",
+    "grpo": "grpo",
+    "mean": "grpo",
+    "rloo": "rloo",
+    "opo": "opo",
+    "gpg": "gpg_ours",
+    "gpg_verl": "gpg",
+    "maxrl": "maxrl_ours",
+    "gdpo": "gdpo",
+    "remax": "remax",
+    "reinforce_pp": "reinforce_plus_plus",
+    "reinforce_pp_baseline": "reinforce_plus_plus_baseline",
+}
+LOSSES = {
+    "clip": "vanilla",
+    "reinforce": "gpg",
+    "gspo": "gspo",
+    "cispo": "cispo",
+    "sapo": "sapo",
+    "gmpo": "geo_mean",
+    "dppo_tv": "dppo_tv",
+    "dppo_kl": "dppo_kl",
+    "clip_cov": "clip_cov",
+    "kl_cov": "kl_cov",
+}
+AGGREGATIONS = {
+    "token_mean": "token-mean",
+    "seq_mean_token_mean": "seq-mean-token-mean",
+    "seq_mean_token_sum": "seq-mean-token-sum",
+    "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
+    "fixed_length": "seq-mean-token-sum-norm",
+}
+OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
+OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
+
+ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
+SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
+OPTIM, MEGATRON, FSDP = f"{ACTOR}.optim", f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
+
+# Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
+# `actor_rollout_ref.`
+TABLE_TEXT = """
+model: @model.path critic.model.{path,tokenizer_path}
+data: data.train_files @model.custom_chat_template
+eval_data: data.{val_files,val_max_samples} trainer.val_before_train
+prompt_column: data.prompt_key
+chat: @model.custom_chat_template
+chat_template: @model.custom_chat_template
+chat_template_kwargs: data.apply_chat_template_kwargs
+reward_timeout:
+reward_concurrency:
+reward_retries:
+reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
+    reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
+    trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
+output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir trainer.rollout_data_dir
+seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
+    @actor.fsdp_config.seed @actor.megatron.seed
+steps: trainer.{total_training_steps,total_epochs}
+batch_size: data.train_batch_size @actor.ppo_mini_batch_size
+    trainer.v1.sampler.sampler_kwargs.train_batch_size
+max_prompt_tokens: data.{max_prompt_length,filter_overlong_prompts}
+max_new_tokens: data.max_response_length @actor.loss_scale_factor
+temperature: @rollout.temperature
+top_p: @rollout.top_p
+top_k: @rollout.top_k
+vllm_memory: @rollout.gpu_memory_utilization
+algorithm:
+group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
+    trainer.v1.sampler.sampler_kwargs.train_batch_size
+advantage: algorithm.{adv_estimator,norm_adv_by_std_in_grpo} trainer.use_v1 critic.enable
+    algorithm.{gdpo_reward_keys,gdpo_reward_weights}
+loss: @actor.policy_loss.loss_mode
+aggregation: @actor.{loss_agg_mode,loss_scale_factor} critic.loss_agg_mode
+norm_length: @actor.loss_scale_factor
+ppo_epochs: @actor.{ppo_epochs,shuffle}
+minibatches: @actor.ppo_mini_batch_size
+kl_coef: algorithm.use_kl_in_reward algorithm.kl_ctrl.kl_coef @actor.{use_kl_loss,kl_loss_coef}
+kl_in: algorithm.use_kl_in_reward @actor.use_kl_loss
+kl_estimator: algorithm.kl_penalty @actor.kl_loss_type
+missing_eos_penalty: reward.reward_kwargs.missing_eos_penalty
+overlong_share: reward.reward_kwargs.overlong_share
+dynamic_sampling: algorithm.filter_groups.{enable,metric} trainer.v1.sampler.sampler_kwargs.filter_groups_metric
+max_refills: trainer.v1.sampler.sampler_kwargs.max_refills
+gamma: algorithm.gamma
+gae_lambda: algorithm.lam
+clip_eps_low: @actor.clip_ratio_low
+clip_eps_high: @actor.clip_ratio_high
+dual_clip: @actor.clip_ratio_c
+sapo_tau_pos: @actor.tau_pos
+sapo_tau_neg: @actor.tau_neg
+cov_frac: @actor.policy_loss.{clip_cov_ratio,kl_cov_ratio}
+cov_low: @actor.policy_loss.clip_cov_lb
+cov_high: @actor.policy_loss.clip_cov_ub
+kl_cov_coef: @actor.policy_loss.ppo_kl_coef
+entropy_coef: @actor.entropy_coeff
+mismatch: algorithm.rollout_correction.{rollout_is,rollout_is_threshold}
+mismatch_low: algorithm.rollout_correction.rollout_is_threshold
+mismatch_high: algorithm.rollout_correction.rollout_is_threshold
+critic_model: critic.model.path
+critic_warmup_steps: trainer.critic_warmup
+value_clip: critic.cliprange_value
+vf_coef: critic.optim.clip_grad
+lr: @actor.optim.lr
+critic_lr: critic.optim.lr
+lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
+    @actor.optim.lr_decay_style critic.optim.lr_decay_style
+warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
+weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
+adam_beta2: @actor.optim.betas critic.optim.betas
+adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
+max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
+precision: @actor.fsdp_config.dtype @ref.fsdp_config.{dtype,model_dtype}
+    critic.fsdp.dtype @actor.megatron.dtype @ref.megatron.dtype
+    critic.megatron.dtype @rollout.dtype
+micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
+    critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
+    @ref.log_prob_max_token_len_per_gpu
+gradient_checkpointing: @model.enable_gradient_checkpointing
+    critic.model.enable_gradient_checkpointing
+    @actor.megatron.override_transformer_config.{recompute_granularity,recompute_method,recompute_num_layers}
+lora_rank: @model.{lora_rank,target_modules} critic.model.{lora_rank,target_modules}
+    @rollout.load_format @model.lora.rank critic.model.lora.rank
+lora_alpha: @model.lora_alpha critic.model.lora_alpha @model.lora.alpha
+    critic.model.lora.alpha
+report_to: trainer.logger
+eval_every: trainer.{test_freq,val_before_train}
+save_every: trainer.save_freq @actor.checkpoint.save_contents
+keep_checkpoints: trainer.{max_actor_ckpt_to_keep,max_critic_ckpt_to_keep}
+resume: trainer.resume_mode
+hardware:
+nodes: trainer.nnodes
+gpus_per_node: trainer.n_gpus_per_node
+cpus: ray_kwargs.ray_init.{num_cpus,address} transfer_queue.backend.SimpleStorage.num_data_storage_units
+backend: model_engine @actor.strategy critic.strategy
+verl_rollout: @rollout.name
+rollout_tensor_parallel: @rollout.tensor_model_parallel_size
+tensor_parallel: @actor.megatron.tensor_model_parallel_size
+    critic.megatron.tensor_model_parallel_size
+pipeline_parallel: @actor.megatron.pipeline_model_parallel_size
+    critic.megatron.pipeline_model_parallel_size
+sequence_parallel: @actor.fsdp_config.ulysses_sequence_parallel_size
+    @ref.fsdp_config.ulysses_sequence_parallel_size critic.fsdp.ulysses_sequence_parallel_size
+    @actor.megatron.context_parallel_size critic.megatron.context_parallel_size
+offload: @actor.fsdp_config.{param_offload,optimizer_offload}
+    critic.fsdp.{param_offload,optimizer_offload} @actor.megatron.{param_offload,optimizer_offload}
+    critic.megatron.{param_offload,optimizer_offload}
+"""
+
+
+def read_table(text: str) -> dict[str, list[str]]:
+    """Setting -> keys of verl, from lines `setting: key key`; an indented line goes on."""
+    table: dict[str, list[str]] = {}
+    for setting, words in re.findall(r"^(\w+):((?:.|\n )*)", text, re.MULTILINE):
+        table[setting] = []
+        for word in words.replace("@", "actor_rollout_ref.").split():
+            head, brace, tail = word.partition("{")
+            table[setting] += [head + name for name in tail.rstrip("}").split(",")] if brace else [word]
+    return table
+
+
+TABLE = read_table(TABLE_TEXT)
+
+# Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
+FIXED = {
+    "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
+    "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
+    "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
+    "advantage_eps": ([1e-6], "verl adds 1e-6"),
+    "whiten_rewards": ([False], "verl does not whiten rewards"),
+    "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
+    "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
+    "critic": (["separate"], "verl's critic has its own backbone"),
+    "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
+    "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
+    "device": (["auto", "cuda"], "verl finds the devices by itself"),
+    "dry_run": ([False], "--check is the dry run"),
+}
+
+# Settings that change no result, or have a counterpart in verl that is always on; verl_train.py says so and goes on.
+NOTES = {
+    "kl_horizon": "without kl_target nothing adapts",
+    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "rollout_batch_size": "the rollout engine forms its own batches",
+    "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
+    "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "sample_every": "above 0, verl writes every step's completions to samples/",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+    "gpu_memory": "for the memory arithmetic",
+    "parameters": "for the memory arithmetic and lr 0",
+    "override": "passed on",
+    "ship": "copied into the job folder",
+    **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
+}
+
+# Overrides that verl 0.9.1 composes without a word and does not act upon, or that take a guard away: (why, what to do).
+TRAPS = {
+    f"{ACTOR}.clip_ratio": (
+        "is read only where clip_ratio_low and clip_ratio_high are null",
+        "--clip_eps_low, --clip_eps_high",
+    ),
+    f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
+    "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
+    f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
+    f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
+    "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
+    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
+    "sandbox_fusion": ("is read by the old trainer only", "--override reward.sandbox_fusion.…"),
+    "algorithm.filter_groups.max_num_gen_batches": ("is ignored by the trainer", "--max_refills"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
+    f"{CORRECTION}.loss_type": ("is read by the old trainer only", "--loss"),
+    "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
+    "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
+    SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
+    KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
+    "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
+    "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),
+    "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
+    "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
+    "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
+    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
+}

@@ -1,0 +1,88 @@
+"""Rewards inside verl's processes."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import queue
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from parts.reward_calls import CallLimits
+from parts.rewards import Reward
+from programs.verl_train.data import row_columns
+
+REWARD_ERROR = "reward_error.txt"
+
+
+class RewardBatcher:
+    """Scores completions that come one at a time, as verl sends them, in the batches that reward functions expect.
+
+    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
+    """
+
+    def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
+        self.reward, self.columns = Reward(specs, limits), columns
+        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix="reward")
+
+    def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
+        """Queue one completion."""
+        future = concurrent.futures.Future()
+        self.waiting.put((row, text, ids, future))
+        self.thread.submit(self.drain)
+        return future
+
+    def drain(self) -> None:
+        """Score all that waits."""
+        batch = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                batch.append(self.waiting.get_nowait())
+        if not batch:
+            return
+        rows, texts, ids, futures = zip(*batch, strict=True)
+        try:
+            scores, parts = self.reward(list(rows), list(texts), list(ids))
+        except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
+            for future in futures:
+                future.set_exception(RuntimeError(f"REWARD FAILED: {error}"))
+            return
+        for i, future in enumerate(futures):
+            future.set_result(self.result(scores[i], {name: values[i] for name, values in parts.items()}))
+
+    def result(self, score: float, parts: dict[str, float | None]) -> dict[str, float]:
+        """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
+        first = next(iter(parts.values()), None)
+        named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
+        return {"score": score, "acc": float(first is not None and first >= 1), **named}
+
+    def row(self, data_source, ground_truth, extra_info) -> dict:
+        """A row as our rewards know it; its prompt comes from the reward manager."""
+        extra = dict(extra_info or {})
+        messages = [dict(message) for message in extra.pop("raw_prompt", [])]
+        extra.pop("completion_text", None)
+        row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
+        known, text = row_columns(row), bool(extra.get("prompt_is_text"))
+        prompt = "".join(m["content"] for m in messages) if text else messages
+        return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
+
+
+def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
+    """verl's reward function for our rewards; verl_reward.py calls this. `limits` are those of CallLimits."""
+    batcher = RewardBatcher(specs, columns, CallLimits(*limits))
+
+    async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
+        """The weighted sum as `score`, and every function's own value."""
+        row = batcher.row(data_source, ground_truth, extra_info)
+        ids = list((extra_info or {}).get("completion_ids") or [])
+        text = (extra_info or {}).get("completion_text", solution_str)  # with special tokens, which verl leaves out
+        try:
+            return await asyncio.wrap_future(batcher.submit(row, text, ids))
+        except Exception as error:
+            print(f"\n{error}\n", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # the folder may be another machine's
+                if error_file:
+                    Path(error_file).write_text(f"{error}\n", encoding="utf-8")
+            raise
+
+    return compute_score

@@ -1,0 +1,141 @@
+"""tools/build.py on small trees: what a script holds, in which order, and what is refused."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, load_module, script_env
+
+build = load_module(ROOT / "tools" / "build.py", "script_build")
+
+HEAD = '#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n# ///\n"""One sentence."""\n'
+TREE = {
+    "parts/words.py": '"""Words."""\n\nimport json\nimport math\n\n# why it is two\nTWO = 2\nUNUSED = 3\n\n\n'
+    "def half(x):\n    return math.floor(x / TWO)\n\n\ndef text(x):\n    return json.dumps(x)\n",
+    "parts/settings.py": '"""Settings."""\n\n\ndef setting(x):\n    return x\n',
+    "parts/tables.py": '"""Tables."""\n\nfrom parts.words import half\n\nTABLE = {"half": half}\n',
+    "programs/one.py": HEAD + "\nimport sys\n\nfrom parts.words import half\n\n\ndef main():\n    return half(5)\n\n\n"
+    'if __name__ == "__main__":\n    sys.exit(main())\n',
+    "programs/two/__init__.py": HEAD + '\nROOMS = ("settings", "run")\n',
+    "programs/two/settings.py": '"""Its settings."""\n\nfrom parts.settings import setting\n\nSIZE = setting(4)\n',
+    "programs/two/run.py": '"""Its run."""\n\nfrom parts.tables import TABLE\n'
+    "from programs.two.settings import SIZE\n\n\n"
+    'def main():\n    return TABLE["half"](SIZE)\n',
+}
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A function that writes TREE with changes into a folder and builds it there; returns the scripts' texts."""
+    monkeypatch.setattr(build, "FLOORS", ("words", "settings", "tables"))
+    (tmp_path / "scripts").mkdir()
+
+    def write(**changes):
+        names = {name.replace("/", "_").removesuffix(".py"): name for name in TREE}
+        for key in changes.keys() - names.keys():
+            names[key] = f"parts/{key}.py"
+        for key, name in names.items():
+            path = tmp_path / "src" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(changes.get(key, TREE.get(name)))
+        for path, text in build.differences(tmp_path):
+            path.write_text(text)
+        return {path.stem: path.read_text() for path in (tmp_path / "scripts").iterdir()}
+
+    write.root = tmp_path
+    return write
+
+
+def test_script_holds_what_it_uses_and_nothing_else(tree):
+    one = tree()["one"]
+    assert "def half" in one and "# why it is two\nTWO = 2" in one and "import math" in one
+    assert not any(word in one for word in ("UNUSED", "def text", "import json", "TABLE", "from parts", "setting"))
+    assert subprocess.run([sys.executable, tree.root / "scripts/one.py"]).returncode == 2  # floor(5 / 2)
+
+
+def test_script_begins_with_its_head_and_where_it_comes_from(tree):
+    lines = tree()["one"].split("\n")
+    assert lines[0] == "#!/usr/bin/env python3" and "src/programs/one.py" in lines[1] and "copy is yours" in lines[2]
+    assert lines[3] == "# /// script" and ast.get_docstring(ast.parse("\n".join(lines))) == "One sentence."
+    assert "src/programs/two/ by" in tree()["two"].split("\n")[1]
+
+
+def test_settings_of_a_program_stand_below_those_of_the_parts(tree):
+    two = tree()["two"]
+    places = [two.index(text) for text in ("def half", "def setting", "SIZE =", "TABLE =", "def main")]
+    assert places == sorted(places)
+    assert "settings (src/programs/two/settings.py)" in two
+
+
+def test_building_twice_gives_the_same_bytes_in_the_formatters_form(tree):
+    first = tree()
+    assert list(build.differences(tree.root)) == [] and tree() == first
+    ruff = [sys.executable, "-m", "ruff"]
+    settings = ["--config", str(ROOT / "pyproject.toml"), str(tree.root / "scripts")]
+    for command in (["format", "--check", "--no-cache"], ["check", "--no-cache", "--select", "F,I,W"]):
+        done = subprocess.run([*ruff, *command, *settings], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_one_changed_line_changes_the_scripts_that_have_it(tree):
+    before = tree()
+    after = tree(parts_settings=TREE["parts/settings.py"].replace("return x", "return x + 1"))
+    assert after["one"] == before["one"] and after["two"] != before["two"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parts_words": "from .tables import TABLE\n"}, "no relative import"),
+        ({"parts_words": "from math import *\n"}, "no star"),
+        ({"parts_words": "import json as j\n"}, "no alias"),
+        ({"parts_words": "print(1)\n"}, "runs at import"),
+        ({"parts_words": "for x in ():\n    pass\n"}, "runs at import"),
+        ({"parts_words": "import parts.tables\n"}, "try from parts.tables import"),
+        ({"parts_words": "def half(x):\n    from parts.tables import TABLE\n"}, "inside a function"),
+        ({"parts_words": "from parts.tables import TABLE\n\nhalf = TABLE\n"}, "one of the floors below"),
+        ({"programs_two_settings": "from programs.one import main\n\nSIZE = main\n"}, "one of the floors below"),
+        ({"programs_two_settings": "from programs.two.run import main\n\nSIZE = main\n"}, "one of the floors below"),
+        ({"programs_two_settings": "from parts.settings import other\n\nSIZE = other\n"}, "does not define it"),
+        ({"programs_two_settings": "def f():\n    return missing\n\n\nSIZE = 1\n"}, "neither defined nor imported"),
+        ({"programs_two_settings": "def half():\n    pass\n\n\nSIZE = 1\n"}, "expected one thing of a name"),
+        ({"programs_two_settings": "SIZE = 1\nSIZE = 2\n"}, "a second SIZE"),
+        ({"programs_two_settings": "from json import half\n\nSIZE = half\n"}, "expected one thing of a name"),
+        ({"programs_two_settings": "from parts.tables import TABLE\n\nSIZE = TABLE\n"}, "used at import"),
+        ({"programs_two_settings": "SIZE = later()\n\n\ndef later():\n    return 1\n"}, "used at import"),
+        ({"programs_two___init__": HEAD + '\nROOMS = ("run",)\n'}, "without or beyond settings"),
+        ({"extra": '"""A part that no floor names."""\n'}, "without or beyond extra"),
+    ],
+)
+def test_refuses(tree, changes, message):
+    with pytest.raises(build.BuildError, match=message):
+        tree(**changes)
+
+
+def test_names_used_through_a_call_at_import_count(tree):
+    late = "def first():\n    return SECOND\n\n\nSIZE = first()\nSECOND = 1\n"
+    with pytest.raises(build.BuildError, match="SECOND used at import"):
+        tree(programs_two_settings=late)
+    tree(programs_two_settings="def first():\n    return SECOND\n\n\nSECOND = 1\nSIZE = first()\n")
+
+
+def test_files_that_are_not_as_built_are_named(tree, monkeypatch, capsys):
+    tree()
+    monkeypatch.setattr(build, "ROOT", tree.root)
+    monkeypatch.setattr(sys, "argv", ["build.py", "--check"])
+    assert build.main() == 0
+    (tree.root / "scripts/one.py").unlink()
+    with (tree.root / "scripts/two.py").open("a") as f:
+        f.write("# by hand\n")
+    (tree.root / "scripts/three.py").write_text("")
+    capsys.readouterr()
+    assert build.main() == 1
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["scripts/one.py", "scripts/two.py", "scripts/three.py"]
+    assert "no such file" in said[0] and "try make build" in said[1] and "no program" in said[2]
+
+
+def test_the_scripts_of_this_bundle_are_what_src_gives():
+    done = subprocess.run([sys.executable, ROOT / "tools/build.py", "--check"], capture_output=True, env=script_env())
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,446 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# ///
+"""Build the standalone scripts from src/: each program with the parts that it uses, in one file, in reading order.
+
+A program is `src/programs/NAME.py`, or a folder with a room per section, whose `__init__.py` has the script's head (PEP
+723 block and docstring) and `ROOMS`, their order of reading. A part is `src/parts/NAME.py`; FLOORS is the parts' order.
+Imports go one way: a room imports parts and earlier rooms of its own program, a part imports earlier parts.
+
+The script has all of the program's own rooms and, of the parts, the names that these use, directly or not. Its settings
+stand right after the parts' settings, so that a reader meets them first; all else keeps the order of FLOORS and ROOMS.
+
+    python tools/build.py                 # write what has changed
+    python tools/build.py --check         # exit 1 if a built file is not what src/ gives
+"""
+
+import argparse
+import ast
+import builtins
+import re
+import symtable
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Parts in reading order: each imports only those before it.
+FLOORS = (
+    "messages",
+    "bundle",
+    "settings",
+    "presets",
+    "processes",
+    "numerics",
+    "kl",
+    "advantages",
+    "losses",
+    "aggregation",
+    "shaping",
+    "rows",
+    "chat",
+    "prompts",
+    "texts",
+    "reward_forms",
+    "reward_calls",
+    "rewards",
+    "precision",
+    "tokenizers",
+    "models",
+    "forward",
+    "batches",
+    "decoding",
+    "sampling",
+    "sampling_vllm",
+    "rollouts",
+    "memory",
+    "optimizer",
+    "curves",
+    "run_log",
+    "folders",
+    "checkpoints",
+    "summary",
+)
+ELSEWHERE = {"reward_functions_library": "examples"}  # programs that are not written to scripts/
+KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__"}
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+HEAD = """\
+# Built from {source} by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
+"""
+
+
+class BuildError(Exception):
+    """Something in src/ that cannot be built; the message names the place."""
+
+
+@dataclass
+class Item:
+    """One top-level statement with the comments above it."""
+
+    names: tuple[str, ...]
+    text: str
+    line: int
+    gap: int  # blank lines above
+    node: ast.stmt
+
+    @cached_property
+    def uses(self) -> set[str]:
+        """Global names that the statement reads, function bodies included."""
+        return set(global_names(symtable.symtable(self.text, "item", "exec")))
+
+    @cached_property
+    def early(self) -> tuple[set[str], set[str]]:
+        """Names that are read, and names that are called, while the statement itself is executed."""
+        read, called = set(), set()
+        for node in executed(self.node):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                read.add(node.id)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                called.add(node.func.id)
+            if isinstance(node, DEFINITIONS):
+                called |= {d.id for d in node.decorator_list if isinstance(d, ast.Name)}
+        return read, called
+
+
+@dataclass
+class Room:
+    """One module of src/: where it lies, its statements, and what it imports."""
+
+    name: str  # dotted, such as parts.kl
+    path: Path
+    head: str = ""  # comments and docstring at the top
+    items: list[Item] = field(default_factory=list)
+    inside: dict[str, str] = field(default_factory=dict)  # imported name -> room that it comes from
+    outside: dict[str, set[tuple]] = field(default_factory=dict)  # bound name -> {(module, member or None)}
+
+    def fail(self, line: int, message: str):
+        """Raise BuildError for a line of this room."""
+        raise BuildError(f"{self.path}:{line}: {message}")
+
+    @property
+    def defined(self) -> dict[str, Item]:
+        """Statement by each name that the room defines."""
+        return {name: item for item in self.items for name in item.names}
+
+
+def global_names(table: symtable.SymbolTable) -> Iterator[str]:
+    """Names that a scope and those inside it look up in the module."""
+    outermost = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (outermost or symbol.is_global()):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from global_names(child)
+
+
+def executed(node: ast.AST) -> Iterator[ast.AST]:
+    """Nodes that run when a statement is executed: all but the bodies of functions and lambdas."""
+    yield node
+    if isinstance(node, ast.Lambda):
+        return
+    skipped = node.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
+    for child in ast.iter_child_nodes(node):
+        if child not in skipped:
+            yield from executed(child)
+
+
+def bound_names(node: ast.stmt) -> tuple[str, ...]:
+    """Names that a definition or assignment binds."""
+    if isinstance(node, DEFINITIONS):
+        return (node.name,)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return tuple(leaf.id for target in targets for leaf in ast.walk(target) if isinstance(leaf, ast.Name))
+
+
+def is_entry(node: ast.stmt) -> bool:
+    """Whether a statement is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+def read_room(name: str, path: Path, root: Path) -> Room:
+    """Read a module.
+
+    Raises:
+        BuildError: a relative or star import, an alias, or a statement that runs at import.
+    """
+    source = path.read_text(encoding="utf-8")
+    lines, room = source.split("\n"), Room(name, path.relative_to(root))
+    body = ast.parse(source, str(path)).body
+    documented = bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    end = body[0].end_lineno if documented else 0  # the last line that is dealt with
+    room.head = "\n".join(lines[:end])
+    for node in body[documented:]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            read_import(room, node)
+        elif isinstance(node, (*DEFINITIONS, ast.Assign, ast.AnnAssign)) or is_entry(node):
+            between = lines[end : first_line(node) - 1]
+            gap = next((i for i, line in enumerate(between) if line.strip()), len(between))
+            text = "\n".join([*between[gap:], *lines[first_line(node) - 1 : node.end_lineno]])
+            names = () if is_entry(node) else bound_names(node)
+            room.items.append(Item(names, text, first_line(node), gap, node))
+        else:
+            room.fail(node.lineno, "got a statement that runs at import; expected definitions, constants and imports")
+        end = node.end_lineno
+    forbid_inner_imports(room, body)
+    names = [name for item in room.items for name in item.names]
+    for name in {name for name in names if names.count(name) > 1}:
+        room.fail(room.defined[name].line, f"got a second {name}; expected one thing of a name")
+    return room
+
+
+def first_line(node: ast.stmt) -> int:
+    """Line of a statement's first decorator, or its own."""
+    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+
+
+def is_inside(module: str | None) -> bool:
+    """Whether an imported module is one of src/."""
+    return (module or "").partition(".")[0] in ("parts", "programs")
+
+
+def read_import(room: Room, node: ast.Import | ast.ImportFrom) -> None:
+    """Note what an import at the top of a room binds."""
+    for alias in node.names:
+        if alias.asname or alias.name == "*" or getattr(node, "level", 0):
+            room.fail(node.lineno, f"got {ast.unparse(node)!r}; expected no alias, no star and no relative import")
+        if isinstance(node, ast.Import):
+            if is_inside(alias.name):
+                room.fail(node.lineno, f"got {ast.unparse(node)!r}; try from {alias.name} import the names")
+            room.outside.setdefault(alias.name.partition(".")[0], set()).add((alias.name, None))
+        elif is_inside(node.module):
+            room.inside[alias.name] = node.module
+        else:
+            room.outside.setdefault(alias.name, set()).add((node.module, alias.name))
+
+
+def forbid_inner_imports(room: Room, body: list[ast.stmt]) -> None:
+    """Refuse imports of src/ inside functions: the script would not find them."""
+    for statement in body:
+        for node in ast.walk(statement):
+            inner = node is not statement and isinstance(node, ast.Import | ast.ImportFrom)
+            modules = [getattr(node, "module", None), *(a.name for a in node.names)] if inner else []
+            if any(map(is_inside, modules)):
+                room.fail(node.lineno, f"got {ast.unparse(node)!r} inside a function; expected it at the top")
+
+
+def program_rooms(name: str, root: Path) -> tuple[str, list[Room]]:
+    """Head of a program's script, and the program's rooms in reading order."""
+    folder = root / "src" / "programs" / name
+    if not folder.is_dir():
+        room = read_room(f"programs.{name}", folder.with_suffix(".py"), root)
+        return room.head, [room]
+    start = read_room(f"programs.{name}", folder / "__init__.py", root)
+    listed = start.defined.get("ROOMS")
+    if not listed or len(start.items) > 1:
+        start.fail(1, "expected a docstring and ROOMS = (…), the names of this folder's modules in reading order")
+    names = ast.literal_eval(listed.node.value)
+    found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    if sorted(names) != sorted(found):
+        start.fail(
+            listed.line, f"got ROOMS without or beyond {', '.join(sorted(found ^ {*names}))}; expected each file"
+        )
+    return start.head, [read_room(f"programs.{name}.{room}", folder / f"{room}.py", root) for room in names]
+
+
+def check_directions(rooms: list[Room]) -> None:
+    """Raise BuildError unless every room imports from rooms before it only, names that are there."""
+    seen: dict[str, Room] = {}
+    for room in rooms:
+        for name, source in room.inside.items():
+            if source not in seen:
+                room.fail(1, f"got an import of {name} from {source}; expected one of the floors below")
+            if name not in seen[source].defined:
+                room.fail(1, f"got an import of {name} from {source}, which does not define it")
+        seen[room.name] = room
+
+
+def closure(parts: list[Room], own: list[Room]) -> set[tuple[str, str]]:
+    """(room, name) of all that a program's own rooms use, and they themselves."""
+    rooms = {room.name: room for room in [*parts, *own]}
+    open_items = [(room, item) for room in own for item in room.items]
+    found = {(room.name, name) for room in own for name in room.defined}
+    while open_items:
+        room, item = open_items.pop()
+        for name in item.uses - set(item.names):
+            if name in room.inside:
+                source = rooms[room.inside[name]]
+            elif name in room.defined:
+                source = room
+            elif name in room.outside or name in KNOWN:
+                continue
+            else:
+                room.fail(item.line, f"got {name}, which is neither defined nor imported there")
+            if (source.name, name) not in found:
+                found |= {(source.name, other) for other in source.defined[name].names}
+                open_items.append((source, source.defined[name]))
+    return found
+
+
+def reading_order(parts: list[Room], own: list[Room]) -> list[Room]:
+    """The parts, then the program's rooms; but the program's settings right after those of the parts."""
+    first = [room for room in own if room.name.endswith(".settings")]
+    rooms = []
+    for part in parts:
+        rooms += [part, *(first if part.name == "parts.settings" else [])]
+    return rooms + [room for room in own if room not in rooms]
+
+
+def check_names(chosen: list[tuple[Room, list[Item]]]) -> None:
+    """Raise BuildError where two things of a script have one name, or one is used at import before it is there."""
+    origin: dict[str, object] = {}
+    bodies = {name: item for _, items in chosen for item in items for name in item.names}
+    defined: set[str] = set()
+    for room, items in chosen:
+        for item in items:
+            for name in item.names:
+                if origin.setdefault(name, room.name) != room.name:
+                    room.fail(item.line, f"got {name}, which {origin[name]} also defines; expected one thing of a name")
+            missing = (early_names(item, bodies) & bodies.keys()) - defined - set(item.names)
+            if missing:
+                room.fail(item.line, f"got {', '.join(sorted(missing))} used at import; expected it further up")
+            defined |= set(item.names)
+    for room, items in chosen:
+        used = set().union(*(item.uses for item in items)) if items else set()
+        for name in used & room.outside.keys():
+            if origin.setdefault(name, room.outside[name]) != room.outside[name] and isinstance(origin[name], str):
+                room.fail(1, f"got an import of {name}, which {origin[name]} defines; expected one thing of a name")
+
+
+def early_names(item: Item, bodies: dict[str, Item]) -> set[str]:
+    """Names that executing a statement looks up, those inside of the functions it calls included."""
+    found, waiting = set(), [item.early]
+    while waiting:
+        read, called = waiting.pop()
+        new = {name for name in called if name in bodies} - found
+        found |= read
+        waiting += [(bodies[name].uses, set()) for name in new]
+    return found
+
+
+def import_lines(chosen: list[tuple[Room, list[Item]]]) -> list[str]:
+    """The imports that the statements need, in the formatter's order: standard library, a blank line, the rest."""
+    plain, members = set(), {}
+    for room, items in chosen:
+        used = set().union(*(item.uses for item in items)) if items else set()
+        for module, member in {entry for name in used & room.outside.keys() for entry in room.outside[name]}:
+            if member:
+                members.setdefault(module, set()).add(member)
+            else:
+                plain.add(module)
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    for module in sorted(plain):
+        lines[module.partition(".")[0] in sys.stdlib_module_names].append(f"import {module}")
+    for module in sorted(members):
+        lines[module.partition(".")[0] in sys.stdlib_module_names].append(from_line(module, members[module]))
+    return [*lines[True], *([""] if lines[True] and lines[False] else []), *lines[False]]
+
+
+def from_line(module: str, members: Iterable[str]) -> str:
+    """`from module import members`, constants first, then classes, then the rest, wrapped where it is long."""
+    ordered = sorted(members, key=lambda m: (not (m.isupper() and len(m) > 1), not m[:1].isupper(), m))
+    line = f"from {module} import {', '.join(ordered)}"
+    return line if len(line) <= 120 else f"from {module} import (\n" + "".join(f"    {m},\n" for m in ordered) + ")"
+
+
+def assemble(program: str, head: str, chosen: list[tuple[Room, list[Item]]], root: Path) -> str:
+    """Text of a script."""
+    source = Path("src") / "programs" / program
+    source = f"{source}/" if (root / source).is_dir() else f"{source}.py"
+    shebang, rest = re.match(r"(#!.*\n)?((?s:.*))", head).groups(default="")
+    lines = [shebang + HEAD.format(source=source) + rest, "", *import_lines(chosen)]
+    imports = len(lines)  # one blank line after them, two above each later heading
+    for room, items in chosen:
+        if not items:
+            continue
+        title = f"{room.name.rpartition('.')[2].replace('_', ' ')} ({room.path})"
+        lines += ["", "", "# " + "-" * (116 - len(title)) + " " + title][len(lines) == imports :]
+        previous = None
+        for item in items:
+            lines += [""] * blank_lines(previous, item) + [item.text]
+            previous = item
+    return "\n".join(lines) + "\n"
+
+
+def blank_lines(previous: Item | None, item: Item) -> int:
+    """Blank lines above a statement, as the formatter wants them."""
+    defines = isinstance(item.node, DEFINITIONS) or is_entry(item.node)
+    if previous is None:
+        return 2 if defines else 1
+    return 2 if defines or isinstance(previous.node, DEFINITIONS) else min(item.gap, 1)
+
+
+def build(program: str, parts: list[Room], root: Path = ROOT) -> str:
+    """Text of a program's script."""
+    head, own = program_rooms(program, root)
+    check_directions([*parts, *own])
+    found = closure(parts, own)
+    chosen = [
+        (room, [item for item in room.items if not item.names or any((room.name, n) in found for n in item.names)])
+        for room in reading_order(parts, own)
+    ]
+    check_names(chosen)
+    return assemble(program, head, chosen, root)
+
+
+def read_parts(root: Path) -> list[Room]:
+    """All parts, in the order of FLOORS."""
+    folder = root / "src" / "parts"
+    found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    if found != {*FLOORS}:
+        raise BuildError(f"tools/build.py: got FLOORS without or beyond {', '.join(sorted(found ^ {*FLOORS}))}")
+    return [read_room(f"parts.{name}", folder / f"{name}.py", root) for name in FLOORS]
+
+
+def targets(root: Path) -> dict[str, Path]:
+    """Program names and the files that they are written to."""
+    found = sorted((root / "src" / "programs").iterdir())
+    names = [path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    return {name: root / ELSEWHERE.get(name, "scripts") / f"{name}.py" for name in names if name != "__init__"}
+
+
+def differences(root: Path) -> Iterator[tuple[Path, str | None]]:
+    """Built files that are not as src/ gives them, each with its right text; None for one that no program gives."""
+    parts, wanted = read_parts(root), targets(root)
+    for program, path in wanted.items():
+        text = build(program, parts, root)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            yield path, text
+    for path in sorted((root / "scripts").glob("*.py")):
+        if path not in wanted.values():
+            yield path, None
+
+
+def main() -> int:
+    """Command line entry; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file differs")
+    args = parser.parse_args()
+    try:
+        changed = list(differences(ROOT))
+    except (BuildError, SyntaxError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for path, text in changed:
+        name = path.relative_to(ROOT)
+        if text is None:
+            print(f"{name}: got a script that no program of src/programs gives; expected one there, or no such file")
+        elif args.check:
+            what = "another text" if path.is_file() else "no such file"
+            print(f"{name}: got {what}; expected what src/ gives; a change belongs there; try make build")
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    left = [path for path, text in changed if args.check or text is None]
+    if not left:
+        print(f"{len(targets(ROOT))} files are what src/ gives")
+    return int(bool(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
