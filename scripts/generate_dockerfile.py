@@ -57,7 +57,8 @@ def need(condition, message: str) -> None:
 
 # ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
 
-BUNDLE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)

@@ -51,7 +51,8 @@ def suggest(word: str, names: list[str]) -> str:
 
 # ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
 
-BUNDLE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)

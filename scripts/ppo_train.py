@@ -100,7 +100,8 @@ def suggest(word: str, names: list[str]) -> str:
 
 # ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
 
-BUNDLE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
