@@ -1443,7 +1443,7 @@ class FakeReward:
 
 def fake_rollout(ppo, config, prompt_ids, step=0, start=0):
     """The engine, and what rollout returns."""
-    tokenizer = SimpleNamespace(batch_decode=lambda ids, **_: [str(i) for i in ids])
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: str(ids), eos_token_id=2, pad_token_id=0)
     models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[2], pad_id=0, device=CPU)
     rows = [{"prompt": str(i), "prompt_ids": [i], "columns": {}} for i in prompt_ids]
     engine = FakeEngine()
