@@ -6,7 +6,7 @@
 
 Each case runs in a process of its own: it builds a random model, gives every trained weight a gradient, as after the
 first micro-batch, and records every allocation of one more micro-batch through the trainer's own code
-(`accumulate_gradients`, `student_gradients`, or TRL's forward with its fused head) with torch.profiler. `measured` is
+(`accumulate_gradients`, or TRL's forward with its fused head) with torch.profiler. `measured` is
 the most that lived at once beside weights, gradients and optimizer, `predicted` is `backward_peak` of the same case;
 `share` is predicted / measured. `step` is what clipping and AdamW's second step take beside what they hold, `rss` the
 growth of the process's peak resident memory. Prints one JSON line per case, then the range of the shares.
@@ -125,7 +125,7 @@ def micro_batch(trainer, case: list[str], config, model, batch: dict):
         teacher.config, teacher.width = config, SIZES["vocab_size"]
         teacher.model = random_model(case[1], case[2], set()).requires_grad_(False)
         models.teachers, models.pad_id = [teacher], 0
-        return lambda: trainer.student_gradients(config, models, batch, rows, scaler)
+        return lambda: trainer.accumulate_gradients(config, models, batch, rows, scaler)
     from trl.trainer.utils import add_fused_lm_head
 
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))

@@ -100,7 +100,7 @@ def test_a_teacher_in_4_bits_is_the_teacher_of_the_rounded_weights(rounded, prec
     found = []
     for teacher, packed in ((str(TINY_LM), True), (rounded, False)):
         config = od.Config(model=str(TINY_LM), teacher=[teacher], teacher_in_4bit=packed, teacher_precision=precision)
-        (local,) = od.load_student_and_teachers(config, CPU).teachers
+        (local,) = od.load_models(config, CPU).teachers
         kinds = {p.dtype for n, p in local.model.named_parameters() if "proj" in n}
         assert kinds == {torch.uint8 if packed else {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
         found.append(local.logprobs(local.states(piece)[0]))

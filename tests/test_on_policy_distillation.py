@@ -69,8 +69,8 @@ def setup(folder):
             specs = [f"t{i}={folder(name)}" for i, name in enumerate(teachers)]
             defaults["teacher_column"] = "topic"
         config = od.Config(model=folder(student), teacher=specs, **{**defaults, **settings})
-        od.check_settings_of_run(config)
-        return config, od.load_student_and_teachers(config, CPU)
+        od.check_config(config)
+        return config, od.load_models(config, CPU)
 
     return make
 
@@ -89,10 +89,10 @@ def made_up_samples(models, seed=0, offpolicy=(), teachers=1):
 
 
 def gradients(config, models, batch, rows=None):
-    """Gradients of the student, flattened, and what student_gradients returns."""
+    """Gradients of the student, flattened, and what accumulate_gradients returns."""
     models.policy.zero_grad()
     rows = np.arange(len(PROMPTS)) if rows is None else rows
-    found = od.student_gradients(config, models, batch, rows, torch.amp.GradScaler("cpu", enabled=False))
+    found = od.accumulate_gradients(config, models, batch, rows, torch.amp.GradScaler("cpu", enabled=False))
     flat = torch.cat([p.grad.flatten() for p in models.policy.parameters() if p.grad is not None])
     models.policy.zero_grad()
     assert torch.isfinite(flat).all() and flat.norm() > 1e-6
@@ -128,7 +128,7 @@ def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, beta)
 
     names = {0.0: "forward_kl", 0.5: "jsd", 1.0: "reverse_kl"}
     config, models = setup("qwen2", ("llama",), objective=names[beta], temperature=0.8)
-    batch = od.distillation_batch(config, models, made_up_samples(models), 1.0)
+    batch = od.make_experience(config, models, made_up_samples(models), 1.0)
     got, (sums, _) = gradients(config, models, batch)
     states = [od.predicting_states(m, batch) for m in (models.policy, models.teachers[0].model)]
     heads = [m.get_output_embeddings().weight for m in (models.policy, models.teachers[0].model)]
@@ -222,7 +222,7 @@ def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
     """Oracle: the teacher's Hugging Face logits of each row alone."""
     config, models = setup(objective="policy_gradient", discount=0.5, temperature=0.7, ppo_epochs=updates)
     samples = made_up_samples(models)
-    batch = od.distillation_batch(config, models, samples, 2.0)
+    batch = od.make_experience(config, models, samples, 2.0)
     for i, sample in enumerate(samples):
         ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
         with torch.no_grad():
@@ -248,7 +248,7 @@ def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
         **settings, offpolicy_frac=1 / 3, offpolicy_loss="nll", ppo_epochs=2, aggregation="seq_mean_token_sum"
     )
     samples = made_up_samples(models, offpolicy=(4, 5))
-    batch = od.distillation_batch(config, models, samples, config.kl_coef)
+    batch = od.make_experience(config, models, samples, config.kl_coef)
     noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.3
     batch["old_logprobs"] = batch["old_logprobs"] + noise * batch["response_mask"]
     got, (sums, peak) = gradients(config, models, batch)
@@ -290,11 +290,11 @@ KINDS = {
 def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
     config, models = setup("qwen2", ("llama", "gpt2"), **KINDS[kind])
     samples = made_up_samples(models, teachers=2)
-    batch = od.distillation_batch(config, models, samples, 1.0)
+    batch = od.make_experience(config, models, samples, 1.0)
     whole, (sums, peak) = gradients(config, models, batch)
     for change in ({"logits_chunk": 1}, {"logits_chunk": 5 * 262}, {"micro_batch_tokens": 60}):
         other = dataclasses.replace(config, **change)
-        again = od.distillation_batch(other, models, samples, 1.0)
+        again = od.make_experience(other, models, samples, 1.0)
         got, (got_sums, got_peak) = gradients(other, models, again)
         assert relative(got, whole) < 2e-6, change
         torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -322,7 +322,7 @@ def test_mask_is_the_completion_with_its_end_token(setup):
     cut = od.data_sample(dataclasses.replace(config, max_new_tokens=1), models, row)
     assert sample["finished"] and not cut["finished"] and cut["response_ids"] == sample["response_ids"][:1]
     samples = [*made_up_samples(models), sample | {"teacher": 0}]
-    batch = od.distillation_batch(config, models, samples, 1.0)
+    batch = od.make_experience(config, models, samples, 1.0)
     assert batch["loss_mask"].sum() == sum(LENGTHS) + 2
     last = batch["loss_mask"][-1].nonzero().flatten()
     assert batch["input_ids"][-1, last].tolist() == sample["response_ids"] and batch["attention_mask"][-1].sum() == 4
@@ -331,14 +331,14 @@ def test_mask_is_the_completion_with_its_end_token(setup):
 def test_each_row_is_scored_by_its_own_teacher(setup):
     config, models = setup("qwen2", ("llama", "gpt2"))
     samples = made_up_samples(models, teachers=2)
-    got, _ = gradients(config, models, od.distillation_batch(config, models, samples, 1.0))
+    got, _ = gradients(config, models, od.make_experience(config, models, samples, 1.0))
     total = 0
     for index in (0, 1):
         alone = dataclasses.replace(models, teachers=[models.teachers[index]])
         part = [s | {"teacher": 0} for s in samples if s["teacher"] == index]
         count = sum(len(s["response_ids"]) for s in part)
         small = dataclasses.replace(config, batch_size=3)
-        flat, _ = gradients(small, alone, od.distillation_batch(small, alone, part, 1.0), np.arange(3))
+        flat, _ = gradients(small, alone, od.make_experience(small, alone, part, 1.0), np.arange(3))
         total = total + flat * count / sum(LENGTHS)
     assert relative(got, total) < 1e-5
 
@@ -351,20 +351,20 @@ def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path)
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
     config, models = setup()
     wide = dataclasses.replace(config, teacher=[str(tmp_path)])
-    other = od.load_student_and_teachers(wide, CPU)
+    other = od.load_models(wide, CPU)
     assert other.teachers[0].width == 262
     results = [
-        gradients(c, m, od.distillation_batch(c, m, made_up_samples(m), 1.0))[0]
+        gradients(c, m, od.make_experience(c, m, made_up_samples(m), 1.0))[0]
         for c, m in ((config, models), (wide, other))
     ]
     assert relative(*results) < 1e-6
     narrow = dataclasses.replace(config, model=str(tmp_path), teacher=[folder("llama")])
-    student = od.load_student_and_teachers(narrow, CPU)
+    student = od.load_models(narrow, CPU)
     samples = made_up_samples(student)
     samples[1]["response_ids"][2] = 300  # a padding row, which the teacher does not have
     for objective in ("reverse_kl", "policy_gradient"):
         settings = dataclasses.replace(narrow, objective=objective)
-        batch = od.distillation_batch(settings, student, samples, 1.0)
+        batch = od.make_experience(settings, student, samples, 1.0)
         assert batch["loss_mask"].sum() == sum(LENGTHS) - 1
         gradients(settings, student, batch)
 
@@ -372,10 +372,10 @@ def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path)
 def test_mismatch_corrections_weigh_the_sampled_term(setup):
     config, models = setup(objective="policy_gradient", mismatch="icepop")
     samples, rng = made_up_samples(models), np.random.default_rng(0)
-    first = od.distillation_batch(config, models, samples, 1.0)
+    first = od.make_experience(config, models, samples, 1.0)
     for sample, old, mask in zip(samples, first["old_logprobs"], first["response_mask"].bool(), strict=True):
         sample["rollout_logprobs"] = [x + rng.normal() for x in old[mask].tolist()]
-    batch = od.distillation_batch(config, models, samples, 1.0)
+    batch = od.make_experience(config, models, samples, 1.0)
     w = (batch["old_logprobs"] - batch["rollout_logprobs"]).exp() * batch["response_mask"]
     expected = torch.where((w >= 0.5) & (w <= 2), w, 0.0) * batch["response_mask"]
     torch.testing.assert_close(batch["corrections"] * batch["response_mask"], expected)
@@ -456,7 +456,7 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch):
 
     calls, seen, loaded = [], [], {}
     monkeypatch.setattr(transformers.GenerationMixin, "generate", lambda *a, **k: calls.append(a))
-    load = od.load_student_and_teachers
+    load = od.load_models
 
     def watched(*args, **kwargs):
         models = load(*args, **kwargs)
@@ -465,7 +465,7 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch):
         loaded.update(teacher=teacher, before={k: v.clone() for k, v in teacher.state_dict().items()})
         return models
 
-    monkeypatch.setattr(od, "load_student_and_teachers", watched)
+    monkeypatch.setattr(od, "load_models", watched)
     command, out = flags("run", "--steps", 12, "--batch_size", 32, "--eval_every", 6, "--sample_every", 6)
     command[command.index("--max_new_tokens") + 1] = "24"
     assert od.main(command) == 0
