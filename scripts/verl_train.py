@@ -1409,6 +1409,8 @@ OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio 
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
 OPTIM, MEGATRON, FSDP = f"{ACTOR}.optim", f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
 POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
 
 # Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
@@ -1481,11 +1483,11 @@ lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
     @actor.optim.lr_decay_style critic.optim.lr_decay_style
 warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
 weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
-adam_beta2: @actor.optim.betas critic.optim.betas
+adam_beta2: @actor.optim.{betas,override_optimizer_config} critic.optim.{betas,override_optimizer_config}
 adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
 max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
-precision: @actor.fsdp_config.dtype @ref.fsdp_config.{dtype,model_dtype}
-    critic.fsdp.dtype @actor.megatron.dtype @ref.megatron.dtype
+precision: @actor.fsdp_config.mixed_precision.param_dtype critic.fsdp.mixed_precision.param_dtype
+    @ref.fsdp_config.{mixed_precision.param_dtype,model_dtype} @actor.megatron.dtype @ref.megatron.dtype
     critic.megatron.dtype @rollout.dtype
 micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
     critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
@@ -1576,6 +1578,9 @@ TRAPS = {
     f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
     "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
     f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
+    f"{FSDP}.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
+    f"{REF}.fsdp_config.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
+    "critic.fsdp.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
     f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
@@ -1850,8 +1855,9 @@ ADDED = {
     "algorithm.gdpo_reward_weights",
     "ray_kwargs.ray_init.address",
     "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
+    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
 }
 
 
@@ -1980,7 +1986,6 @@ def data_overrides(config: Config, job: Layout) -> dict:
 
 def rollout_overrides(config: Config, job: Layout) -> dict:
     """Who samples, and how."""
-    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision]
     lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
@@ -1990,7 +1995,7 @@ def rollout_overrides(config: Config, job: Layout) -> dict:
         "top_k": {f"{ROLLOUT}.top_k": config.top_k or -1},
         "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
         "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
-        "precision": {f"{ROLLOUT}.dtype": dtype},
+        "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},
         "lora_rank": lora,
     }
 
@@ -2482,15 +2487,14 @@ def engine_overrides(config: Config, job: Layout) -> dict:
         (MEGATRON, f"{REF}.megatron", "critic.megatron") if megatron else (FSDP, f"{REF}.fsdp_config", "critic.fsdp")
     )
     trained = [actor, value] if critic else [actor]
-    long, short = {"fp32": ("float32", "fp32"), "bf16": ("bfloat16", "bf16"), "fp16": ("float16", "fp16")}[
-        config.precision
-    ]
     shard = "context_parallel_size" if megatron else "ulysses_sequence_parallel_size"
     sharded = trained if megatron else [*trained, ref]  # megatron's reference follows the actor
     strategy = {"model_engine": "megatron"} if megatron else {f"{ACTOR}.strategy": "fsdp2", "critic.strategy": "fsdp2"}
-    precision = {f"{part}.dtype": long for part in [*trained, ref]}
-    if not megatron:
-        precision[f"{ref}.model_dtype"] = short  # frozen weights need no master copy
+    if megatron:
+        precision = {f"{part}.dtype": DTYPES[config.precision] for part in [*trained, ref]}
+    else:  # FSDP does not read its `dtype`; frozen weights need no master copy
+        precision = {f"{part}.{COMPUTE}": config.precision for part in [*trained, ref]}
+        precision[f"{ref}.model_dtype"] = config.precision
     recompute = {f"{MODEL}.enable_gradient_checkpointing": config.gradient_checkpointing}
     if megatron and config.gradient_checkpointing:
         prefix = f"{MEGATRON}.override_transformer_config.recompute"
@@ -2524,13 +2528,16 @@ def engine_overrides(config: Config, job: Layout) -> dict:
 
 def trainer_overrides(config: Config, job: Layout) -> dict:
     """Steps, evaluation, checkpoints, logs, machines."""
-    c, output = config, Path(job.output)
+    c, output, gpus = config, Path(job.output), config.nodes * config.gpus_per_node
     samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
     contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
     ray = {}
     if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
-        ray = {"ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(c, 1)), "ray_kwargs.ray_init.address": "local"}
-    units = 8 if (job.cpus or c.cpus) >= cpus_needed(c, 8) else 1
+        ray = {
+            "ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(gpus, 1)),
+            "ray_kwargs.ray_init.address": "local",
+        }
+    units = 8 if (job.cpus or c.cpus) >= cpus_needed(gpus, 8) else 1
     return {
         # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
         "steps": {"trainer.total_training_steps": c.steps, "trainer.total_epochs": c.steps},
@@ -2558,12 +2565,12 @@ def trainer_overrides(config: Config, job: Layout) -> dict:
     }
 
 
-def cpus_needed(config: Config, storage_units: int) -> int:
+def cpus_needed(gpus: int, storage_units: int) -> int:
     """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
 
     The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
     """
-    return 2 + storage_units + 3 * config.gpus_per_node * config.nodes
+    return 2 + storage_units + 3 * gpus
 
 
 def model_path(model: str) -> str:
@@ -2700,6 +2707,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     limits = dataclasses.astuple(call_limits(config))
     write_reward_module(folder, specs, columns, ship, str(error_file), limits)
     reward = Reward(specs)
+    refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
     job = Layout(
@@ -2727,6 +2735,19 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     return job, overrides
 
 
+def refuse_groups(reward: Reward) -> None:
+    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
+    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
+    need(
+        not names,
+        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
+        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
+    )
+
+
+OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+
+
 def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
     """Rows and completions to try whether a reward function scores each completion by itself.
 
@@ -2745,7 +2766,7 @@ def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
     return {"rows": tried, "texts": texts}
 
 
-def whole_batch_functions(specs: list[str], columns: list[str], batch: dict) -> dict[str, list]:
+def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
     """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
 
     verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
@@ -2753,7 +2774,7 @@ def whole_batch_functions(specs: list[str], columns: list[str], batch: dict) -> 
     """
     rows, texts = batch["rows"], batch["texts"]
     ids = [list(range(len(text.split()))) for text in texts]
-    reward = RewardBatcher(specs, columns).reward
+    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
     together, again = (reward(rows, texts, ids)[1] for _ in range(2))
     each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
     alone = {name: [parts[name][0] for parts in each] for name in together}
@@ -2777,7 +2798,7 @@ import json, runpy, sys
 module = runpy.run_path(sys.argv[1])
 trial = json.load(open(sys.argv[2], encoding="utf-8"))
 own = sys.modules[module["NAME"]]
-print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], trial)))
+print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
 """
 
 
@@ -2794,7 +2815,7 @@ def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
         f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
-        "them in 8 processes; try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+        f"them in 8 processes; {OUR_TRAINERS}"
         for name, (together, alone) in found.items()
     ]
 
@@ -2952,7 +2973,7 @@ def config_findings(composed) -> list[str]:
         else:
             found.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
     trainer, units = composed.trainer, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
-    needed = 2 + units + 3 * trainer.nnodes * trainer.n_gpus_per_node
+    needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     given = composed.ray_kwargs.ray_init.num_cpus
     if given is not None and given < needed:
         found.append(
@@ -3013,7 +3034,7 @@ def parquet_length(path: str) -> int:
     return pyarrow.parquet.read_metadata(path).num_rows
 
 
-def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[str]) -> tuple[list[dict], list[str]]:
+def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str]) -> tuple[list[dict], list[str]]:
     """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
     import numpy as np
     import torch
@@ -3021,7 +3042,8 @@ def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[s
     from verl import DataProto
     from verl.trainer.ppo.reward import load_reward_manager
 
-    manager, mine = load_reward_manager(composed, tokenizer), RewardBatcher(specs, columns)
+    manager = load_reward_manager(composed, tokenizer)
+    mine = RewardBatcher(config.reward or EMBEDDED_SPECS, columns, call_limits(config))
     examples, found = [], []
 
     def score(row: dict, text: str) -> tuple[dict, float]:
@@ -3092,10 +3114,9 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
             findings += split_findings(Path(job.folder) / "verl_reward.py")
             data, more, rows, tokenizer = data_findings(composed, config)
             findings += more
-            specs = config.reward or EMBEDDED_SPECS
             examples = []
             if len(rows):
-                examples, more = reward_findings(composed, rows, tokenizer, specs, job.columns)
+                examples, more = reward_findings(composed, rows, tokenizer, config, job.columns)
                 findings += more
             report |= {"data": data, "reward": examples}
     print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
@@ -3143,7 +3164,8 @@ def cluster_findings(config: Config, address: str) -> list[str]:
         if "CPU" in usage:
             break
         time.sleep(1)
-    wanted = {"GPU": config.nodes * config.gpus_per_node, "CPU": cpus_needed(config, 1)}
+    gpus = config.nodes * config.gpus_per_node
+    wanted = {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}
     totals = {name: usage.get(name, [0, 0])[1] for name in wanted}
     return [
         f"got a cluster with {totals[name]:g} {name}s; expected {count}, or Ray waits for ever"
@@ -3299,12 +3321,12 @@ srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 
 def batch_file(config: Config, job: Layout) -> str:
     """The sbatch file of --slurm."""
-    least = cpus_needed(dataclasses.replace(config, nodes=1), 1)
+    least = cpus_needed(config.gpus_per_node, 1)
     need(
         not config.cpus or config.cpus >= least,
         f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever; try to leave --cpus out",
     )
-    cpus = config.cpus or max(16, cpus_needed(dataclasses.replace(config, nodes=1), 8))
+    cpus = config.cpus or max(16, cpus_needed(config.gpus_per_node, 8))
     return SBATCH.format(
         name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
         nodes=config.nodes,

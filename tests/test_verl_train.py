@@ -57,7 +57,8 @@ def test_settings_are_those_of_the_ppo_trainer():
         assert (mine.type, mine.default, mine.metadata["help"]) == (f.type, f.default, f.metadata["help"])
         choices = [c["choices"] for c in (mine.metadata, f.metadata)]
         assert len({str(list(c())) if callable(c) else str(c) for c in choices}) == 1, f.name
-    for name in ("PRESETS", "GROUP_DEFAULTS", "GROUPED", "POSITIVE"):
+        assert mine.metadata["positive"] == f.metadata["positive"], f.name
+    for name in ("PRESETS", "GROUP_DEFAULTS", "GROUPED"):
         assert getattr(verl, name) == getattr(ppo, name), name
 
 
@@ -117,7 +118,9 @@ EXPECTED = [
         "--backend megatron --adam_beta2 0.95",
         {"@actor.optim.override_optimizer_config": {"adam_eps": 1e-8, "adam_beta2": 0.95}},
     ),
-    ("--print", {"@actor.fsdp_config.dtype": "bfloat16", "@rollout.dtype": "bfloat16"}),
+    ("--print", {"@actor.fsdp_config.mixed_precision.param_dtype": "bf16", "@rollout.dtype": "bfloat16"}),
+    ("--precision fp16", {"critic.fsdp.mixed_precision.param_dtype": "fp16", "@rollout.dtype": "float16"}),
+    ("--precision fp16 --backend megatron", {"@actor.megatron.dtype": "float16", "@ref.megatron.dtype": "float16"}),
     ("--algorithm grpo", {"@actor.use_kl_loss": True, "@actor.kl_loss_type": "k3", "@actor.kl_loss_coef": 0.04}),
     ("--algorithm grpo", {"algorithm.use_kl_in_reward": False, "@actor.clip_ratio_c": 1e9, "critic.enable": False}),
     ("--algorithm dr_grpo", {"algorithm.norm_adv_by_std_in_grpo": False, "algorithm.adv_estimator": "grpo"}),
@@ -155,7 +158,8 @@ EXPECTED = [
     ("--mismatch seq_mask", {"algorithm.rollout_correction.rollout_is": "sequence"}),
     ("--mismatch none", {"algorithm.rollout_correction.rollout_is": None}),
     ("--lora_rank 8", {"@model.lora_rank": 8, "@model.lora_alpha": 16, "@rollout.load_format": "safetensors"}),
-    ("--precision bf16", {"@ref.fsdp_config.model_dtype": "bf16", "@actor.fsdp_config.dtype": "bfloat16"}),
+    ("--precision bf16", {"@ref.fsdp_config.model_dtype": "bf16"}),
+    ("--precision fp32", {"@ref.fsdp_config.mixed_precision.param_dtype": "fp32"}),
     ("--report_to wandb", {"trainer.logger": ["console", "file", "wandb"]}),
     ("--nodes 2 --gpus_per_node 8", {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}),
     ("--model Qwen/Qwen2.5-7B", {"@model.path": "Qwen/Qwen2.5-7B", "critic.model.path": "Qwen/Qwen2.5-7B"}),
@@ -755,6 +759,17 @@ def test_a_reward_that_needs_the_whole_batch_is_refused_before_a_run(fake_verl, 
     assert verl.main(flags) == 2
     said = capsys.readouterr().err
     assert "error: reward shortest: got scores that depend on the other completions" in said and "hello" not in said
+
+
+def test_a_reward_that_says_it_needs_groups_is_refused_by_every_action(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(verl, "need_verl", lambda: None)
+    monkeypatch.setattr(verl, "missing_engine", lambda name: False)
+    monkeypatch.setattr(verl, "need_cluster", lambda address: None)
+    source = "def ranks(prompts, completions, **kwargs):\n    return [None] * len(completions)\n"
+    (tmp_path / "g.py").write_text(f"{source}\n\nranks.needs_group = True\n")
+    for action in (["--print"], ["--check"], ["--run"], ["--slurm"], ["--submit", "http://head:8265"]):
+        assert verl.main([*action, *data, "--reward", f"{tmp_path}/g.py:ranks", f"--output_dir={tmp_path}/o"]) == 2
+        assert "got reward ranks, which compares the completions of a prompt" in capsys.readouterr().err
 
 
 def test_the_graders_of_the_library_are_in_every_job(tmp_path, data):

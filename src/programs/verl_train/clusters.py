@@ -1,7 +1,6 @@
 """--submit to Ray, --slurm."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -59,7 +58,8 @@ def cluster_findings(config: Config, address: str) -> list[str]:
         if "CPU" in usage:
             break
         time.sleep(1)
-    wanted = {"GPU": config.nodes * config.gpus_per_node, "CPU": cpus_needed(config, 1)}
+    gpus = config.nodes * config.gpus_per_node
+    wanted = {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}
     totals = {name: usage.get(name, [0, 0])[1] for name in wanted}
     return [
         f"got a cluster with {totals[name]:g} {name}s; expected {count}, or Ray waits for ever"
@@ -215,12 +215,12 @@ srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 
 def batch_file(config: Config, job: Layout) -> str:
     """The sbatch file of --slurm."""
-    least = cpus_needed(dataclasses.replace(config, nodes=1), 1)
+    least = cpus_needed(config.gpus_per_node, 1)
     need(
         not config.cpus or config.cpus >= least,
         f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever; try to leave --cpus out",
     )
-    cpus = config.cpus or max(16, cpus_needed(dataclasses.replace(config, nodes=1), 8))
+    cpus = config.cpus or max(16, cpus_needed(config.gpus_per_node, 8))
     return SBATCH.format(
         name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
         nodes=config.nodes,

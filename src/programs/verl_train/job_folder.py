@@ -14,7 +14,7 @@ from pathlib import Path
 
 from parts.bundle import BUNDLE, EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_REWARDS
 from parts.messages import UserError, need, say
-from parts.reward_calls import call_limits
+from parts.reward_calls import CallLimits, call_limits
 from parts.reward_forms import load_rewards
 from parts.rewards import Reward
 from parts.rows import read_rows
@@ -153,6 +153,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     limits = dataclasses.astuple(call_limits(config))
     write_reward_module(folder, specs, columns, ship, str(error_file), limits)
     reward = Reward(specs)
+    refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
     job = Layout(
@@ -180,6 +181,19 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     return job, overrides
 
 
+def refuse_groups(reward: Reward) -> None:
+    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
+    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
+    need(
+        not names,
+        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
+        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
+    )
+
+
+OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+
+
 def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
     """Rows and completions to try whether a reward function scores each completion by itself.
 
@@ -198,7 +212,7 @@ def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
     return {"rows": tried, "texts": texts}
 
 
-def whole_batch_functions(specs: list[str], columns: list[str], batch: dict) -> dict[str, list]:
+def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
     """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
 
     verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
@@ -206,7 +220,7 @@ def whole_batch_functions(specs: list[str], columns: list[str], batch: dict) -> 
     """
     rows, texts = batch["rows"], batch["texts"]
     ids = [list(range(len(text.split()))) for text in texts]
-    reward = RewardBatcher(specs, columns).reward
+    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
     together, again = (reward(rows, texts, ids)[1] for _ in range(2))
     each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
     alone = {name: [parts[name][0] for parts in each] for name in together}
@@ -230,7 +244,7 @@ import json, runpy, sys
 module = runpy.run_path(sys.argv[1])
 trial = json.load(open(sys.argv[2], encoding="utf-8"))
 own = sys.modules[module["NAME"]]
-print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], trial)))
+print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
 """
 
 
@@ -247,7 +261,7 @@ def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
         f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
-        "them in 8 processes; try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+        f"them in 8 processes; {OUR_TRAINERS}"
         for name, (together, alone) in found.items()
     ]
 

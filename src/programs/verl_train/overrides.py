@@ -11,7 +11,9 @@ from programs.verl_train.names import (
     ACTOR,
     ADVANTAGES,
     AGGREGATIONS,
+    COMPUTE,
     CORRECTION,
+    DTYPES,
     FIXED,
     FSDP,
     KWARGS,
@@ -20,6 +22,7 @@ from programs.verl_train.names import (
     MODEL,
     OFF,
     OLD_TRAINER,
+    OPTIM,
     POLICY_LOSS,
     ROLLOUT,
     SAMPLER,
@@ -53,8 +56,9 @@ ADDED = {
     "algorithm.gdpo_reward_weights",
     "ray_kwargs.ray_init.address",
     "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
+    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
 }
 
 
@@ -183,7 +187,6 @@ def data_overrides(config: Config, job: Layout) -> dict:
 
 def rollout_overrides(config: Config, job: Layout) -> dict:
     """Who samples, and how."""
-    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision]
     lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
@@ -193,7 +196,7 @@ def rollout_overrides(config: Config, job: Layout) -> dict:
         "top_k": {f"{ROLLOUT}.top_k": config.top_k or -1},
         "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
         "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
-        "precision": {f"{ROLLOUT}.dtype": dtype},
+        "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},
         "lora_rank": lora,
     }
 
