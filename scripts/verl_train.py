@@ -58,8 +58,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -1601,6 +1599,133 @@ TRAPS = {
 }
 
 
+# ---------------------------------------------------------------------------- hydra (src/programs/verl_train/hydra.py)
+
+# keys that verl reads and its configuration files leave out
+ADDED = {
+    "reward.reward_kwargs.missing_eos_penalty",
+    "reward.reward_kwargs.overlong_share",
+    "algorithm.gdpo_reward_keys",
+    "algorithm.gdpo_reward_weights",
+    "ray_kwargs.ray_init.address",
+    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
+    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
+    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
+}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One Hydra override and the setting that it comes from."""
+
+    key: str
+    value: object
+    source: str
+
+    def text(self) -> str:
+        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
+        if self.source == "override":
+            return f"{self.key}={self.value}"
+        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
+
+
+def hydra_value(value) -> str:
+    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "True", False: "False"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
+    words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
+        return value
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
+    return "'" + escaped.replace("'", "\\'") + "'"
+
+
+# ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
+
+
+def check_expressible(config: Config) -> None:
+    """Raise UserError for settings that verl cannot express."""
+    check_config(config)
+    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
+    for name, (allowed, why) in FIXED.items():
+        value = getattr(config, name)
+        acts = config.advantage in relevant.get(name, {config.advantage})
+        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+    c = config
+    need(
+        c.kl_estimator != "k3_ratio" or not c.kl_coef,
+        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
+    )
+    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
+    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
+    learns = c.vf_coef or c.advantage != "gae"
+    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
+    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
+    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
+    need(
+        c.lr_schedule != "linear" or c.backend == "megatron",
+        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
+    )
+    halves = c.precision != "fp32" or c.backend == "fsdp2"
+    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
+    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
+    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
+    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
+    old = c.advantage in OLD_TRAINER
+    need(
+        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
+    )
+    prompts = c.batch_size // c.group_size
+    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
+    need(
+        prompts % c.minibatches == 0,
+        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
+        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
+    )
+    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
+    need(
+        len(chosen) == 1,
+        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
+    )
+
+
+def split_override(text: str) -> tuple[str, str, str]:
+    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
+    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
+    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
+    sign, key, value = match.groups()
+    for trap, (why, instead) in TRAPS.items():
+        need(
+            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
+            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
+        )
+    return sign or "", key, value
+
+
+def say_notes(config: Config) -> None:
+    """Tell which of the user's settings mean nothing to verl, or something else."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
+    for name in told:
+        if getattr(config, name) != defaults[name]:
+            say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
+    if config.warmup_steps:
+        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
+    if config.loss in ("clip_cov", "kl_cov"):
+        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
+    if config.advantage == "gdpo":
+        say("note: advantage gdpo: verl counts a reward that does not apply as 0, ours leaves it out")
+    if config.advantage in OLD_TRAINER:
+        say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")
+
+
 # ------------------------------------------------------------------------------ data (src/programs/verl_train/data.py)
 
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
@@ -1707,6 +1832,9 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
     pyarrow.parquet.write_table(table, temporary)
     os.replace(temporary, path)
+
+
+# -------------------------------------------------------------------- templates (src/programs/verl_train/templates.py)
 
 
 def own_template(model: str) -> bool:
@@ -1832,98 +1960,6 @@ def make_compute_score(specs: list[str], columns: list[str], error_file: str = "
 # -------------------------------------------------------------------- overrides (src/programs/verl_train/overrides.py)
 
 
-@dataclass(frozen=True)
-class Override:
-    """One Hydra override and the setting that it comes from."""
-
-    key: str
-    value: object
-    source: str
-
-    def text(self) -> str:
-        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
-        if self.source == "override":
-            return f"{self.key}={self.value}"
-        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
-
-
-# keys that verl reads and its configuration files leave out
-ADDED = {
-    "reward.reward_kwargs.missing_eos_penalty",
-    "reward.reward_kwargs.overlong_share",
-    "algorithm.gdpo_reward_keys",
-    "algorithm.gdpo_reward_weights",
-    "ray_kwargs.ray_init.address",
-    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
-    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
-    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
-}
-
-
-def hydra_value(value) -> str:
-    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "True", False: "False"}[value]
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{','.join(map(hydra_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
-    words = ("null", "true", "false", "nan", "inf")
-    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
-        return value
-    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
-    return "'" + escaped.replace("'", "\\'") + "'"
-
-
-def check_expressible(config: Config) -> None:
-    """Raise UserError for settings that verl cannot express."""
-    check_config(config)
-    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
-    for name, (allowed, why) in FIXED.items():
-        value = getattr(config, name)
-        acts = config.advantage in relevant.get(name, {config.advantage})
-        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
-    c = config
-    need(
-        c.kl_estimator != "k3_ratio" or not c.kl_coef,
-        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
-    )
-    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
-    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
-    learns = c.vf_coef or c.advantage != "gae"
-    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
-    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
-    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
-    need(
-        c.lr_schedule != "linear" or c.backend == "megatron",
-        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
-    )
-    halves = c.precision != "fp32" or c.backend == "fsdp2"
-    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
-    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
-    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
-    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
-    old = c.advantage in OLD_TRAINER
-    need(
-        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
-    )
-    prompts = c.batch_size // c.group_size
-    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
-    need(
-        prompts % c.minibatches == 0,
-        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
-        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
-    )
-    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
-    need(
-        len(chosen) == 1,
-        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
-    )
-
-
 @dataclass
 class Layout:
     """What the overrides need beside the settings: where things lie, and what was found out about them."""
@@ -1941,19 +1977,6 @@ class Layout:
     def file(self, name: str) -> str:
         """Path of a file of the job folder."""
         return str(Path(self.folder) / name)
-
-
-def split_override(text: str) -> tuple[str, str, str]:
-    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
-    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
-    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
-    sign, key, value = match.groups()
-    for trap, (why, instead) in TRAPS.items():
-        need(
-            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
-            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
-        )
-    return sign or "", key, value
 
 
 def data_overrides(config: Config, job: Layout) -> dict:
@@ -2098,312 +2121,6 @@ def reward_overrides(config: Config, job: Layout) -> dict:
         "overlong_share": {"reward.reward_kwargs.overlong_share": config.overlong_share},
         **refill,
     }
-
-
-# ------------------------------------------------------------------ estimators (src/programs/verl_train/estimators.py)
-
-
-def token_reward_manager():
-    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
-    from transformers import GenerationConfig
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
-
-    class TokenRewardManager(NaiveRewardManager):
-        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
-
-        def __init__(self, config, tokenizer, compute_score, **kwargs):
-            super().__init__(config, tokenizer, compute_score, **kwargs)
-            given, ends = config.reward.get("reward_kwargs") or {}, None
-            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
-            self.limit = config.data.max_response_length
-            with contextlib.suppress(OSError, ValueError):
-                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
-            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-
-        async def run_single(self, data) -> dict:
-            """Score one trajectory."""
-            item = data[-1]
-            width = item.batch["responses"].shape[-1]
-            length = int(item.batch["attention_mask"][-width:].sum())
-            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
-            text = visible_text(self.tokenizer, ids, self.ends)
-            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
-            item.non_tensor_batch["extra_info"] |= given
-            result = await super().run_single(data)
-            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
-            return result
-
-    return TokenRewardManager
-
-
-def strict_replay_buffer():
-    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
-    from collections import Counter
-
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-
-    class StrictReplayBuffer(ReplayBuffer):
-        """verl's replay buffer; a failed rollout or reward ends the run, and DAPO's replacements are counted."""
-
-        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
-            own = dict(sampler_kwargs or {})
-            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
-            self.refilled, self.dispatch = 0, refill_fn
-            filtering = {}
-            if own.get("filter_groups_metric"):
-                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
-                filtering["train_batch_size"] = own["train_batch_size"]
-            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
-
-        def refill(self, count: int) -> int:
-            """Ask for `count` new prompts."""
-            self.refilled += count
-            return self.dispatch(count)
-
-        def sample(self, global_steps, partition_id, batch_size):
-            """A batch of the step; the count of replacements starts anew."""
-            self.refilled = 0
-            return super().sample(global_steps, partition_id, batch_size)
-
-        def _dapo_filtered_keys(self, partition_id):
-            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
-                return set(), Counter()
-            return super()._dapo_filtered_keys(partition_id)
-
-        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
-            equal = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
-            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - equal, batch_size)
-            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & equal, batch_size - len(picked))
-            return [*picked, *more], *snapshots
-
-        def _sync_metadata_from_transfer_queue(self):
-            super()._sync_metadata_from_transfer_queue()
-            failed = sum(map(len, self.failure_keys.values()))
-            if failed:
-                why = (
-                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
-                )
-                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
-
-    return StrictReplayBuffer
-
-
-def register_estimators() -> None:
-    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
-    import numpy as np
-    import torch
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
-
-    def registered(name, advantages):
-        def estimate(token_level_rewards, response_mask, index, **_):
-            scores = token_level_rewards.sum(-1)
-            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
-            return result, result
-
-        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
-            register_adv_est(name)(estimate)
-
-    registered("gpg_ours", gpg_advantages)
-    registered("maxrl_ours", maxrl_advantages)
-
-
-# -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
-
-
-def count_parameters(config: Config) -> float | None:
-    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
-    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
-    if config.parameters:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
-        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
-        return float(match[1]) * units[match[2]]
-    total = 0
-    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
-        header = safetensors_header(path)
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(found[1]) * units[found[2]] if found else None)
-
-
-def model_shape(config: Config) -> dict:
-    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
-    folder = Path(config.model)
-    if not folder.is_dir():
-        with contextlib.suppress(ImportError, ValueError):
-            from huggingface_hub import try_to_load_from_cache
-
-            found = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(found).parent if isinstance(found, str) else folder
-    with contextlib.suppress(OSError, ValueError):
-        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return shape | (shape.get("text_config") or {})
-    return {}
-
-
-def activation_formula(model: DecoderShape, run: PassShape) -> str:
-    """What `backward_peak` adds up for one micro-batch, in words."""
-    layer = layer_activations(model, run) / run.tokens
-    if not run.checkpointing:
-        return f"{run.tokens} tokens x {model.layers} layers x {layer:.0f} bytes + gradients in one layer"
-    inputs = f"{run.tokens} tokens x {model.layers} layers x {model.hidden} x {run.stream} bytes"
-    return f"{inputs} + one layer computed again x {layer:.0f} bytes + gradients in it"
-
-
-def memory_plan(config: Config, parameters: float | None) -> list[dict]:
-    """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
-    if not parameters:
-        return []
-    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
-    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
-    width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
-    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
-    lines = []
-
-    def line(name: str, formula: str, amount: float, kind: str) -> None:
-        lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
-
-    trained = 0.0 if c.lora_rank else 1.0
-    waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
-    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
-    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
-        n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
-        line(
-            f"{part} ({what})",
-            f"{n} x {count} x {size:g} bytes / {shards} shards",
-            n * parameters * size / shards,
-            kind,
-        )
-    if c.kl_coef and not c.lora_rank:
-        line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
-    if shape:
-        decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
-        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
-        run = PassShape(
-            rows=1,
-            length=tokens,
-            compute=width,
-            stream=width,
-            attention="flash",
-            checkpointing=c.gradient_checkpointing,
-            lora_rank=c.lora_rank,
-        )
-        split = c.tensor_parallel if c.backend == "megatron" else 1
-        line("activations", activation_formula(decoder, run), backward_peak(decoder, run, 0) / split, "train")
-        text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
-        line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
-    else:
-        line("activations, logits, KV cache", "not counted: the model's config.json is not here", 0, "train")
-    rollout = c.vllm_memory * c.gpu_memory * 2**30
-    line("rollout engine", f"vllm_memory {c.vllm_memory:g} x {c.gpu_memory:g} GiB", rollout, "sample")
-    inside = parameters * width / c.rollout_tensor_parallel
-    line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
-    if shape:
-        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
-        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
-        each = shape["num_hidden_layers"] * heads * size * 2 * width
-        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
-        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
-        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
-        line("its KV cache for one completion, inside that", text, at_once, "inside")
-    return lines
-
-
-def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
-    """Sums of the plan, and what does not fit."""
-    if not plan:
-        return {}, []
-    sums = {
-        "training": sum(line["GiB"] for line in plan if line["kind"].startswith("train")),
-        # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
-        "sampling": sum(line["GiB"] for line in plan if line["kind"] in ("sample", "train, kept")),
-        "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
-    }
-    sums = {name: round(value, 2) for name, value in sums.items()}
-    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
-    if sums["training"] > room:
-        found.append(
-            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
-            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
-        )
-    if sums["sampling"] > room:
-        found.append(
-            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
-            "--vllm_memory, or --offload optimizer"
-        )
-    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
-        found.append(
-            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
-            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
-        )
-    return sums, found
-
-
-def batch_findings(config: Config, shape: dict) -> list[str]:
-    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
-    c, gpus = config, config.nodes * config.gpus_per_node
-    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
-    checks = [
-        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
-        (
-            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
-            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
-        ),
-        (
-            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
-            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
-            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
-        ),
-    ]
-    replicas = max(1, gpus // split)
-    part = c.batch_size // c.minibatches
-    checks.append(
-        (
-            part % replicas == 0,
-            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
-            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
-        )
-    )
-    if c.loss == "gmpo":
-        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
-        checks.append(
-            (
-                c.micro_batch_tokens * c.sequence_parallel >= worst,
-                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
-                "verl's geo_mean adds up the means of its micro-batches",
-            )
-        )
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
-        if heads and name == "num_attention_heads":
-            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
-        if heads:
-            checks.append(
-                (
-                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
-                    f"{heads} {name} over {size} GPUs; expected a multiple",
-                )
-            )
-    return [f"batch: got {text}" for fine, text in checks if not fine]
-
-
-def name_dtype(folder: Path) -> None:
-    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
-    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
-    if not weights or not config.is_file():
-        return
-    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
-    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
-    settings = json.loads(config.read_text(encoding="utf-8"))
-    if dtype:
-        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
-
-
-def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
-    with path.open("rb") as f:
-        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
 
 
 # ------------------------------------------------------ engine overrides (src/programs/verl_train/engine_overrides.py)
@@ -2578,7 +2295,314 @@ def model_path(model: str) -> str:
     return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
-# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
+# ---------------------------------------------------------------------------- hooks (src/programs/verl_train/hooks.py)
+
+
+def token_reward_manager():
+    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
+    from transformers import GenerationConfig
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+
+    class TokenRewardManager(NaiveRewardManager):
+        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
+
+        def __init__(self, config, tokenizer, compute_score, **kwargs):
+            super().__init__(config, tokenizer, compute_score, **kwargs)
+            given, ends = config.reward.get("reward_kwargs") or {}, None
+            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
+            self.limit = config.data.max_response_length
+            with contextlib.suppress(OSError, ValueError):
+                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
+            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+
+        async def run_single(self, data) -> dict:
+            """Score one trajectory."""
+            item = data[-1]
+            width = item.batch["responses"].shape[-1]
+            length = int(item.batch["attention_mask"][-width:].sum())
+            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
+            text = visible_text(self.tokenizer, ids, self.ends)
+            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
+            item.non_tensor_batch["extra_info"] |= given
+            result = await super().run_single(data)
+            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
+            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
+            return result
+
+    return TokenRewardManager
+
+
+def strict_replay_buffer():
+    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    from collections import Counter
+
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    class StrictReplayBuffer(ReplayBuffer):
+        """verl's replay buffer; a failed rollout or reward ends the run, and DAPO's replacements are counted."""
+
+        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
+            own = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
+            self.refilled, self.dispatch = 0, refill_fn
+            filtering = {}
+            if own.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = own["train_batch_size"]
+            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
+
+        def refill(self, count: int) -> int:
+            """Ask for `count` new prompts."""
+            self.refilled += count
+            return self.dispatch(count)
+
+        def sample(self, global_steps, partition_id, batch_size):
+            """A batch of the step; the count of replacements starts anew."""
+            self.refilled = 0
+            return super().sample(global_steps, partition_id, batch_size)
+
+        def _dapo_filtered_keys(self, partition_id):
+            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
+                return set(), Counter()
+            return super()._dapo_filtered_keys(partition_id)
+
+        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
+            equal = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
+            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - equal, batch_size)
+            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & equal, batch_size - len(picked))
+            return [*picked, *more], *snapshots
+
+        def _sync_metadata_from_transfer_queue(self):
+            super()._sync_metadata_from_transfer_queue()
+            failed = sum(map(len, self.failure_keys.values()))
+            if failed:
+                why = (
+                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
+                )
+                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
+
+    return StrictReplayBuffer
+
+
+def register_estimators() -> None:
+    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+    def registered(name, advantages):
+        def estimate(token_level_rewards, response_mask, index, **_):
+            scores = token_level_rewards.sum(-1)
+            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
+            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
+            return result, result
+
+        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
+            register_adv_est(name)(estimate)
+
+    registered("gpg_ours", gpg_advantages)
+    registered("maxrl_ours", maxrl_advantages)
+
+
+# ------------------------------------------------------------------ model size (src/programs/verl_train/model_size.py)
+
+
+def count_parameters(config: Config) -> float | None:
+    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
+    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
+    if config.parameters:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
+        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
+        return float(match[1]) * units[match[2]]
+    total = 0
+    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
+        header = safetensors_header(path)
+        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
+    return total or (float(found[1]) * units[found[2]] if found else None)
+
+
+def model_shape(config: Config) -> dict:
+    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
+    folder = Path(config.model)
+    if not folder.is_dir():
+        with contextlib.suppress(ImportError, ValueError):
+            from huggingface_hub import try_to_load_from_cache
+
+            found = try_to_load_from_cache(config.model, "config.json")
+            folder = Path(found).parent if isinstance(found, str) else folder
+    with contextlib.suppress(OSError, ValueError):
+        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return shape | (shape.get("text_config") or {})
+    return {}
+
+
+def safetensors_header(path: Path) -> dict:
+    """Shapes and dtypes of a safetensors file, by name."""
+    with path.open("rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+
+
+# -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
+
+
+def activation_formula(model: DecoderShape, run: PassShape) -> str:
+    """What `backward_peak` adds up for one micro-batch, in words."""
+    layer = layer_activations(model, run) / run.tokens
+    if not run.checkpointing:
+        return f"{run.tokens} tokens x {model.layers} layers x {layer:.0f} bytes + gradients in one layer"
+    inputs = f"{run.tokens} tokens x {model.layers} layers x {model.hidden} x {run.stream} bytes"
+    return f"{inputs} + one layer computed again x {layer:.0f} bytes + gradients in it"
+
+
+def memory_plan(config: Config, parameters: float | None) -> list[dict]:
+    """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
+    if not parameters:
+        return []
+    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
+    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
+    width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
+    nets, what = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
+    lines = []
+
+    def line(name: str, formula: str, amount: float, kind: str) -> None:
+        lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
+
+    trained = 0.0 if c.lora_rank else 1.0
+    waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
+    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
+    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
+        n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
+        line(
+            f"{part} ({what})",
+            f"{n} x {count} x {size:g} bytes / {shards} shards",
+            n * parameters * size / shards,
+            kind,
+        )
+    if c.kl_coef and not c.lora_rank:
+        line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
+    if shape:
+        decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
+        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
+        run = PassShape(
+            rows=1,
+            length=tokens,
+            compute=width,
+            stream=width,
+            attention="flash",
+            checkpointing=c.gradient_checkpointing,
+            lora_rank=c.lora_rank,
+        )
+        split = c.tensor_parallel if c.backend == "megatron" else 1
+        line("activations", activation_formula(decoder, run), backward_peak(decoder, run, 0) / split, "train")
+        text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
+        line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
+    else:
+        line("activations, logits, KV cache", "not counted: the model's config.json is not here", 0, "train")
+    rollout = c.vllm_memory * c.gpu_memory * 2**30
+    line("rollout engine", f"vllm_memory {c.vllm_memory:g} x {c.gpu_memory:g} GiB", rollout, "sample")
+    inside = parameters * width / c.rollout_tensor_parallel
+    line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
+    if shape:
+        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
+        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
+        each = shape["num_hidden_layers"] * heads * size * 2 * width
+        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
+        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
+        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
+        line("its KV cache for one completion, inside that", text, at_once, "inside")
+    return lines
+
+
+def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
+    """Sums of the plan, and what does not fit."""
+    if not plan:
+        return {}, []
+    sums = {
+        "training": sum(line["GiB"] for line in plan if line["kind"].startswith("train")),
+        # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
+        "sampling": sum(line["GiB"] for line in plan if line["kind"] in ("sample", "train, kept")),
+        "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
+    }
+    sums = {name: round(value, 2) for name, value in sums.items()}
+    room, found = config.gpu_memory * 0.95, []  # the rest is CUDA's and NCCL's
+    if sums["training"] > room:
+        found.append(
+            f"memory: training needs {sums['training']} of {config.gpu_memory:g} GiB; try --offload all, "
+            "--gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
+        )
+    if sums["sampling"] > room:
+        found.append(
+            f"memory: sampling leaves {sums['sampling']} of {config.gpu_memory:g} GiB taken; try a lower "
+            "--vllm_memory, or --offload optimizer"
+        )
+    if sums["rollout weights"] > 0.9 * config.vllm_memory * config.gpu_memory:
+        found.append(
+            f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's "
+            f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
+        )
+    return sums, found
+
+
+# ------------------------------------------------------------------------ batches (src/programs/verl_train/batches.py)
+
+
+def batch_findings(config: Config, shape: dict) -> list[str]:
+    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
+    c, gpus = config, config.nodes * config.gpus_per_node
+    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
+    checks = [
+        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
+        (
+            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
+            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
+        ),
+        (
+            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
+            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
+            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
+        ),
+    ]
+    replicas = max(1, gpus // split)
+    part = c.batch_size // c.minibatches
+    checks.append(
+        (
+            part % replicas == 0,
+            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
+            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
+        )
+    )
+    if c.loss == "gmpo":
+        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
+        checks.append(
+            (
+                c.micro_batch_tokens * c.sequence_parallel >= worst,
+                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
+                "verl's geo_mean adds up the means of its micro-batches",
+            )
+        )
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
+        if heads and name == "num_attention_heads":
+            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
+        if heads:
+            checks.append(
+                (
+                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
+                    f"{heads} {name} over {size} GPUs; expected a multiple",
+                )
+            )
+    return [f"batch: got {text}" for fine, text in checks if not fine]
+
+
+def say_findings(config: Config, job: Layout) -> None:
+    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
+    plan = memory_plan(config, job.parameters)
+    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+        say(f"warning: {finding}")
+
+
+# -------------------------------------------------------------- reward files (src/programs/verl_train/reward_files.py)
 
 MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
 
@@ -2676,63 +2700,18 @@ def write_reward_module(
     return module
 
 
-EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+def import_findings(module: Path) -> list[str]:
+    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
+    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
+    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
+    last = (done.stderr.strip() or "no message").splitlines()[-1]
+    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
+    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
 
 
-def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
-    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
-    check_expressible(config)
-    check_output(config)
-    output = Path(config.output_dir).resolve()
-    folder = folder or output / "job"
-    folder.mkdir(parents=True, exist_ok=True)
-    rows, columns = verl_rows(read_rows(config.data), config.prompt_column, "train", Path(config.data).stem)
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    held_out, more = rows[:1], []
-    if source:
-        held_out, more = verl_rows(read_rows(source), config.prompt_column, "test", Path(source).stem)
-    prompts = config.batch_size // config.group_size
-    need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
-    template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
-    write_parquet_file(rows, folder / "train.parquet")
-    write_parquet_file(held_out, folder / "val.parquet")
-    specs = config.reward or EMBEDDED_SPECS
-    columns = list(dict.fromkeys([*columns, *more]))
-    error_file = output / REWARD_ERROR
-    if not config.check:
-        error_file.unlink(missing_ok=True)
-    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
-    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits = dataclasses.astuple(call_limits(config))
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits)
-    reward = Reward(specs)
-    refuse_groups(reward)
-    for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
-    job = Layout(
-        folder="" if remote else str(folder),
-        output=str(output),
-        template=template,
-        held_out=bool(source),
-        reward_weights=reward.weights,
-        parameters=count_parameters(config),
-        hydra=str(output / "hydra"),
-        columns=columns,
-        cpus=None if remote else config.cpus or os.cpu_count() or 1,
-    )
-    need(
-        job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
-    )
-    overrides = make_overrides(config, job)
-    settings = json.dumps(
-        {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}, indent=1
-    )
-    (folder / "settings.json").write_text(settings, encoding="utf-8")
-    trial = json.dumps(trial_batch(specs, columns, rows), default=str)
-    (folder / "trial.json").write_text(trial, encoding="utf-8")
-    return job, overrides
+# ------------------------------------------------------------ whole batches (src/programs/verl_train/whole_batches.py)
+
+OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -2743,9 +2722,6 @@ def refuse_groups(reward: Reward) -> None:
         f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
         f"completion by itself, as verl scores them; {OUR_TRAINERS}",
     )
-
-
-OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 
 
 def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
@@ -2825,6 +2801,67 @@ def need_whole(findings: list[str]) -> None:
     need(not findings, "; ".join(findings[:1]))
 
 
+# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
+
+EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
+    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
+    check_expressible(config)
+    check_output(config)
+    output = Path(config.output_dir).resolve()
+    folder = folder or output / "job"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, columns = verl_rows(read_rows(config.data), config.prompt_column, "train", Path(config.data).stem)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    held_out, more = rows[:1], []
+    if source:
+        held_out, more = verl_rows(read_rows(source), config.prompt_column, "test", Path(source).stem)
+    prompts = config.batch_size // config.group_size
+    need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
+    template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
+    write_parquet_file(rows, folder / "train.parquet")
+    write_parquet_file(held_out, folder / "val.parquet")
+    specs = config.reward or EMBEDDED_SPECS
+    columns = list(dict.fromkeys([*columns, *more]))
+    error_file = output / REWARD_ERROR
+    if not config.check:
+        error_file.unlink(missing_ok=True)
+    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
+    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
+    limits = dataclasses.astuple(call_limits(config))
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits)
+    reward = Reward(specs)
+    refuse_groups(reward)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
+    job = Layout(
+        folder="" if remote else str(folder),
+        output=str(output),
+        template=template,
+        held_out=bool(source),
+        reward_weights=reward.weights,
+        parameters=count_parameters(config),
+        hydra=str(output / "hydra"),
+        columns=columns,
+        cpus=None if remote else config.cpus or os.cpu_count() or 1,
+    )
+    need(
+        job.parameters or config.lr,
+        f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
+    )
+    overrides = make_overrides(config, job)
+    settings = json.dumps(
+        {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}, indent=1
+    )
+    (folder / "settings.json").write_text(settings, encoding="utf-8")
+    trial = json.dumps(trial_batch(specs, columns, rows), default=str)
+    (folder / "trial.json").write_text(trial, encoding="utf-8")
+    return job, overrides
+
+
 def check_output(config: Config) -> None:
     """Refuse another run's folder, and a resume for another number of GPUs."""
     folder = Path(config.output_dir)
@@ -2854,6 +2891,9 @@ def environment(job: Layout) -> dict[str, str]:
     return {"VERL_FILE_LOGGER_PATH": str(path), "TOKENIZERS_PARALLELISM": "false"}
 
 
+# ------------------------------------------------------------------ run script (src/programs/verl_train/run_script.py)
+
+
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
     """run.sh: the command, each override below the setting that it comes from."""
     lines = [
@@ -2880,23 +2920,6 @@ def write_script(path: Path, text: str) -> None:
     """Write an executable file."""
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
-
-
-def say_notes(config: Config) -> None:
-    """Tell which of the user's settings mean nothing to verl, or something else."""
-    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
-    for name in told:
-        if getattr(config, name) != defaults[name]:
-            say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
-    if config.warmup_steps:
-        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
-    if config.loss in ("clip_cov", "kl_cov"):
-        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
-    if config.advantage == "gdpo":
-        say("note: advantage gdpo: verl counts a reward that does not apply as 0, ours leaves it out")
-    if config.advantage in OLD_TRAINER:
-        say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")
 
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
@@ -3081,15 +3104,6 @@ def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str
     return examples, found
 
 
-def import_findings(module: Path) -> list[str]:
-    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
-    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
-    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
-    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
-
-
 def run_check(config: Config) -> int:
     """--check: compose, load and count everything; a JSON report on stdout, exit code 1 with findings."""
     need_verl()
@@ -3125,7 +3139,7 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
     return int(bool(findings))
 
 
-# ---------------------------------------------------------------------- clusters (src/programs/verl_train/clusters.py)
+# -------------------------------------------------------------------------- submit (src/programs/verl_train/submit.py)
 
 
 def fetch(address: str, path: str, timeout: float) -> dict:
@@ -3284,6 +3298,8 @@ def follow(client, name: str, pause: float = 2.0) -> str:
         time.sleep(pause)
 
 
+# ---------------------------------------------------------------------------- slurm (src/programs/verl_train/slurm.py)
+
 SBATCH = """#!/usr/bin/env bash
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
@@ -3336,13 +3352,6 @@ def batch_file(config: Config, job: Layout) -> str:
         output=shlex.quote(job.output),
         script=shlex.quote(f"{job.folder}/run.sh"),
     )
-
-
-def say_findings(config: Config, job: Layout) -> None:
-    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
-    plan = memory_plan(config, job.parameters)
-    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
-        say(f"warning: {finding}")
 
 
 # -------------------------------------------------------------------------------- run (src/programs/verl_train/run.py)
@@ -3420,6 +3429,18 @@ def finish(config: Config, job: Layout, code: int) -> int:
     summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
     print(json.dumps(summary, indent=1))
     return 0
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if not weights or not config.is_file():
+        return
+    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
+    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    if dtype:
+        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
 
 
 # ------------------------------------------------------------------------ command (src/programs/verl_train/command.py)

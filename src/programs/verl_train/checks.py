@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import json
 import math
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,12 +16,17 @@ from parts.prompts import encode_prompt
 from parts.reward_calls import call_limits
 from parts.shaping import overlong_penalty
 from parts.texts import visible_text
+from programs.verl_train.batches import batch_findings
 from programs.verl_train.engine_overrides import cpus_needed
-from programs.verl_train.job_folder import EMBEDDED_SPECS, prepare_job, split_findings
-from programs.verl_train.memory import batch_findings, memory_findings, memory_plan, model_shape
-from programs.verl_train.overrides import Layout, Override
+from programs.verl_train.hydra import Override
+from programs.verl_train.job_folder import EMBEDDED_SPECS, prepare_job
+from programs.verl_train.memory import memory_findings, memory_plan
+from programs.verl_train.model_size import model_shape
+from programs.verl_train.overrides import Layout
+from programs.verl_train.reward_files import import_findings
 from programs.verl_train.rewards import RewardBatcher
 from programs.verl_train.settings import INSTALL, VERL, Config
+from programs.verl_train.whole_batches import split_findings
 
 
 def need_verl() -> None:
@@ -202,15 +206,6 @@ def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str
                     f"reward: row {row['index']}, completion {text[:60]!r}: verl gets {got}, our trainers {expected}"
                 )
     return examples, found
-
-
-def import_findings(module: Path) -> list[str]:
-    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
-    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
-    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
-    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
 
 
 def run_check(config: Config) -> int:

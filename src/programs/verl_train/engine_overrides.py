@@ -3,17 +3,17 @@
 from pathlib import Path
 
 from parts.optimizer import learning_rates
+from programs.verl_train.hydra import Override
 from programs.verl_train.names import ACTOR, COMPUTE, DTYPES, FSDP, MEGATRON, MODEL, OFF, OPTIM, REF, ROLLOUT
 from programs.verl_train.overrides import (
     Layout,
-    Override,
     algorithm_overrides,
     data_overrides,
     loss_overrides,
     reward_overrides,
     rollout_overrides,
-    split_override,
 )
+from programs.verl_train.refusals import split_override
 from programs.verl_train.settings import Config
 
 
