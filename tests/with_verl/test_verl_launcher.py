@@ -366,16 +366,12 @@ def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills
 # ------------------------------------------------------------------------------------------------ --check
 
 
-def check(*flags, **env):
-    """--check through the command line; (exit code, report)."""
-    done = run_script("verl_train", "--check", *flags, *CPU, env=cpu_env() | env, timeout=LIMIT)
-    assert done.stdout.startswith("{"), done.stderr[-3000:]
-    return done.returncode, json.loads(done.stdout), done.stderr
-
-
 def test_check_loads_everything_and_leaves_nothing(data, tmp_path):
-    code, report, _ = check("--algorithm=grpo", *data, f"--output_dir={tmp_path}/out")
-    assert (code, report["findings"]) == (0, [])
+    flags = ["--check", "--algorithm=grpo", *data, f"--output_dir={tmp_path}/out"]
+    done = run_script("verl_train", *flags, *CPU, env=cpu_env(), timeout=LIMIT)
+    assert done.stdout.startswith("{"), done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["findings"]) == (0, [])
     assert report["data"] == {"rows": 32, "rows that fit": 32, "steps in an epoch": 16} and len(report["reward"]) == 6
     assert report["memory_sums_GiB"] and not list((tmp_path).iterdir())
 
@@ -391,14 +387,16 @@ def wobbly(prompts, completions, answer, **kwargs):
 """
 
 
-def test_check_finds_a_reward_that_raises_and_prompts_that_do_not_fit(data, tmp_path):
+def test_check_finds_a_reward_that_raises(data, tmp_path, monkeypatch, capsys):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    flags = ["--reward", f"{tmp_path}/r.py:wobbly", *data, f"--output_dir={tmp_path}/out"]
-    code, report, _ = check(*flags, FAIL="1")
-    assert code == 1 and len(report["findings"]) == 6
-    assert all("the judge is down" in f for f in report["findings"])
-    code, report, _ = check(*flags)
-    assert code == 0 and {r["score"] for r in report["reward"]} == {0.0, 1.0}
+    flags = ["--check", "--reward", f"{tmp_path}/r.py:wobbly", *data, f"--output_dir={tmp_path}/out", *CPU]
+    monkeypatch.setenv("FAIL", "1")
+    assert launcher.main(flags) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert len(findings) == 6 and all("the judge is down" in f for f in findings)
+    monkeypatch.delenv("FAIL")
+    assert launcher.main(flags) == 0
+    assert {r["score"] for r in json.loads(capsys.readouterr().out)["reward"]} == {0.0, 1.0}
 
 
 def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, capsys):
@@ -456,7 +454,7 @@ def weights_of(folder: Path) -> dict:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def test_grpo_runs_saves_and_resumes(data, tmp_path):
+def test_grpo_runs_saves_and_resumes(data, tmp_path, capsys):
     fork = f"--override={forked_workers()}"
     # a little noise, so that scores of a group differ and teach, whatever was sampled
     noise = "import random\n\n\ndef noise(completions, **kwargs):\n    return [random.random() for _ in completions]\n"
@@ -477,10 +475,7 @@ def test_grpo_runs_saves_and_resumes(data, tmp_path):
     first = read_rows(tmp_path / "out" / "metrics.jsonl")
     assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
     assert first[1]["data"]["actor/lr"] == pytest.approx(1e-3)
-    refused = subprocess.run(
-        [sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU], env=cpu_env(), capture_output=True
-    )
-    assert refused.returncode == 2 and b"holds a run" in refused.stderr
+    assert launcher.main([*flags, *CPU]) == 2 and "holds a run" in capsys.readouterr().err
     start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
     done = run(tmp_path, *flags, "--steps=2", "--resume")
     assert done.returncode == 0, done.stdout[-6000:]
@@ -536,14 +531,12 @@ def cluster(tmp_path_factory):
 SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
 
 
-def test_ppo_is_submitted_and_a_failing_job_tells_its_end(data, tmp_path, cluster):
+def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, cluster, capsys):
     (tmp_path / "r.py").write_text(REWARD_FILE)
     flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly"]
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
-    done = run_script(
-        "verl_train", *flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT, env=env, timeout=LIMIT
-    )
-    assert done.returncode == 2 and "got a cluster with 1 GPUs; expected 2" in done.stderr
+    assert launcher.main([*flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT]) == 2
+    assert "got a cluster with 1 GPUs; expected 2" in capsys.readouterr().err
     done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
     assert done.returncode == 0, done.stderr[-6000:]
     assert json.loads(done.stdout)["status"] == "SUCCEEDED"
