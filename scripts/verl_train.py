@@ -58,8 +58,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -1410,6 +1408,8 @@ OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio 
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
 OPTIM, MEGATRON, FSDP = f"{ACTOR}.optim", f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
 POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
 
 # Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
@@ -1482,11 +1482,11 @@ lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
     @actor.optim.lr_decay_style critic.optim.lr_decay_style
 warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
 weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
-adam_beta2: @actor.optim.betas critic.optim.betas
+adam_beta2: @actor.optim.{betas,override_optimizer_config} critic.optim.{betas,override_optimizer_config}
 adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
 max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
-precision: @actor.fsdp_config.dtype @ref.fsdp_config.{dtype,model_dtype}
-    critic.fsdp.dtype @actor.megatron.dtype @ref.megatron.dtype
+precision: @actor.fsdp_config.mixed_precision.param_dtype critic.fsdp.mixed_precision.param_dtype
+    @ref.fsdp_config.{mixed_precision.param_dtype,model_dtype} @actor.megatron.dtype @ref.megatron.dtype
     critic.megatron.dtype @rollout.dtype
 micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
     critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
@@ -1577,6 +1577,9 @@ TRAPS = {
     f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
     "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
     f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
+    f"{FSDP}.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
+    f"{REF}.fsdp_config.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
+    "critic.fsdp.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
     f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
@@ -1595,6 +1598,133 @@ TRAPS = {
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
 }
+
+
+# ---------------------------------------------------------------------------- hydra (src/programs/verl_train/hydra.py)
+
+# keys that verl reads and its configuration files leave out
+ADDED = {
+    "reward.reward_kwargs.missing_eos_penalty",
+    "reward.reward_kwargs.overlong_share",
+    "algorithm.gdpo_reward_keys",
+    "algorithm.gdpo_reward_weights",
+    "ray_kwargs.ray_init.address",
+    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
+    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
+    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
+}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One Hydra override and the setting that it comes from."""
+
+    key: str
+    value: object
+    source: str
+
+    def text(self) -> str:
+        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
+        if self.source == "override":
+            return f"{self.key}={self.value}"
+        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
+
+
+def hydra_value(value) -> str:
+    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "True", False: "False"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
+    words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
+        return value
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
+    return "'" + escaped.replace("'", "\\'") + "'"
+
+
+# ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
+
+
+def check_expressible(config: Config) -> None:
+    """Raise UserError for settings that verl cannot express."""
+    check_config(config)
+    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
+    for name, (allowed, why) in FIXED.items():
+        value = getattr(config, name)
+        acts = config.advantage in relevant.get(name, {config.advantage})
+        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+    c = config
+    need(
+        c.kl_estimator != "k3_ratio" or not c.kl_coef,
+        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
+    )
+    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
+    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
+    learns = c.vf_coef or c.advantage != "gae"
+    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
+    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
+    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
+    need(
+        c.lr_schedule != "linear" or c.backend == "megatron",
+        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
+    )
+    halves = c.precision != "fp32" or c.backend == "fsdp2"
+    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
+    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
+    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
+    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
+    old = c.advantage in OLD_TRAINER
+    need(
+        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
+    )
+    prompts = c.batch_size // c.group_size
+    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
+    need(
+        prompts % c.minibatches == 0,
+        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
+        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
+    )
+    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
+    need(
+        len(chosen) == 1,
+        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
+    )
+
+
+def split_override(text: str) -> tuple[str, str, str]:
+    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
+    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
+    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
+    sign, key, value = match.groups()
+    for trap, (why, instead) in TRAPS.items():
+        need(
+            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
+            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
+        )
+    return sign or "", key, value
+
+
+def say_notes(config: Config) -> None:
+    """Tell which of the user's settings mean nothing to verl, or something else."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
+    for name in told:
+        if getattr(config, name) != defaults[name]:
+            say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
+    if config.warmup_steps:
+        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
+    if config.loss in ("clip_cov", "kl_cov"):
+        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
+    if config.advantage == "gdpo":
+        say("note: advantage gdpo: verl counts a reward that does not apply as 0, ours leaves it out")
+    if config.advantage in OLD_TRAINER:
+        say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")
 
 
 # ------------------------------------------------------------------------------ data (src/programs/verl_train/data.py)
@@ -1703,6 +1833,9 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
     pyarrow.parquet.write_table(table, temporary)
     os.replace(temporary, path)
+
+
+# -------------------------------------------------------------------- templates (src/programs/verl_train/templates.py)
 
 
 def own_template(model: str) -> bool:
@@ -1828,97 +1961,6 @@ def make_compute_score(specs: list[str], columns: list[str], error_file: str = "
 # -------------------------------------------------------------------- overrides (src/programs/verl_train/overrides.py)
 
 
-@dataclass(frozen=True)
-class Override:
-    """One Hydra override and the setting that it comes from."""
-
-    key: str
-    value: object
-    source: str
-
-    def text(self) -> str:
-        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
-        if self.source == "override":
-            return f"{self.key}={self.value}"
-        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
-
-
-# keys that verl reads and its configuration files leave out
-ADDED = {
-    "reward.reward_kwargs.missing_eos_penalty",
-    "reward.reward_kwargs.overlong_share",
-    "algorithm.gdpo_reward_keys",
-    "algorithm.gdpo_reward_weights",
-    "ray_kwargs.ray_init.address",
-    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
-    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
-}
-
-
-def hydra_value(value) -> str:
-    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "True", False: "False"}[value]
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{','.join(map(hydra_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
-    words = ("null", "true", "false", "nan", "inf")
-    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
-        return value
-    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
-    return "'" + escaped.replace("'", "\\'") + "'"
-
-
-def check_expressible(config: Config) -> None:
-    """Raise UserError for settings that verl cannot express."""
-    check_config(config)
-    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
-    for name, (allowed, why) in FIXED.items():
-        value = getattr(config, name)
-        acts = config.advantage in relevant.get(name, {config.advantage})
-        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
-    c = config
-    need(
-        c.kl_estimator != "k3_ratio" or not c.kl_coef,
-        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
-    )
-    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
-    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
-    learns = c.vf_coef or c.advantage != "gae"
-    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
-    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
-    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
-    need(
-        c.lr_schedule != "linear" or c.backend == "megatron",
-        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
-    )
-    halves = c.precision != "fp32" or c.backend == "fsdp2"
-    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
-    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
-    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
-    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
-    old = c.advantage in OLD_TRAINER
-    need(
-        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
-    )
-    prompts = c.batch_size // c.group_size
-    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
-    need(
-        prompts % c.minibatches == 0,
-        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
-        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
-    )
-    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
-    need(
-        len(chosen) == 1,
-        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
-    )
-
-
 @dataclass
 class Layout:
     """What the overrides need beside the settings: where things lie, and what was found out about them."""
@@ -1936,19 +1978,6 @@ class Layout:
     def file(self, name: str) -> str:
         """Path of a file of the job folder."""
         return str(Path(self.folder) / name)
-
-
-def split_override(text: str) -> tuple[str, str, str]:
-    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
-    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
-    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
-    sign, key, value = match.groups()
-    for trap, (why, instead) in TRAPS.items():
-        need(
-            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
-            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
-        )
-    return sign or "", key, value
 
 
 def data_overrides(config: Config, job: Layout) -> dict:
@@ -1981,7 +2010,6 @@ def data_overrides(config: Config, job: Layout) -> dict:
 
 def rollout_overrides(config: Config, job: Layout) -> dict:
     """Who samples, and how."""
-    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision]
     lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
@@ -1991,7 +2019,7 @@ def rollout_overrides(config: Config, job: Layout) -> dict:
         "top_k": {f"{ROLLOUT}.top_k": config.top_k or -1},
         "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
         "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
-        "precision": {f"{ROLLOUT}.dtype": dtype},
+        "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},
         "lora_rank": lora,
     }
 
@@ -2096,7 +2124,179 @@ def reward_overrides(config: Config, job: Layout) -> dict:
     }
 
 
-# ------------------------------------------------------------------ estimators (src/programs/verl_train/estimators.py)
+# ------------------------------------------------------ engine overrides (src/programs/verl_train/engine_overrides.py)
+
+
+def make_overrides(config: Config, job: Layout) -> list[Override]:
+    """Every override of the run, the user's own last; each key once."""
+    parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
+    parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
+    found: dict[str, Override] = {}
+    for part in parts:
+        for source, settings in part(config, job).items():
+            for key, value in settings.items():
+                found[key] = Override(key, value, source)
+    for text in config.override:
+        sign, key, value = split_override(text)
+        found.pop(key, None)
+        found[key] = Override(sign + key, value, "override")
+    return list(found.values())
+
+
+def critic_overrides(config: Config, job: Layout) -> dict:
+    """The critic, where there is one."""
+    if config.advantage != "gae":
+        return {}
+    c = config
+    return {
+        "critic_model": {"critic.model.path": model_path(c.critic_model or c.model)},
+        "model": {"critic.model.tokenizer_path": model_path(c.model)},
+        # verl's actor trains from the step of this number on, and its first step is 1
+        "critic_warmup_steps": {"trainer.critic_warmup": c.critic_warmup_steps + 1 if c.critic_warmup_steps else 0},
+        "value_clip": {"critic.cliprange_value": c.value_clip or OFF},
+        # Adam does not see the scale of a loss of its own, gradient clipping does
+        "vf_coef": {"critic.optim.clip_grad": c.max_grad_norm / c.vf_coef},
+        "gradient_checkpointing": {"critic.model.enable_gradient_checkpointing": c.gradient_checkpointing},
+        "micro_batch_tokens": {
+            "critic.ppo_max_token_len_per_gpu": c.micro_batch_tokens,
+            "critic.ppo_infer_max_token_len_per_gpu": c.micro_batch_tokens,
+        },
+        **lora_overrides(config, "critic.model"),
+    }
+
+
+def lora_overrides(config: Config, model: str) -> dict:
+    """Adapters on all linear layers."""
+    rank, alpha = config.lora_rank, config.lora_alpha or 2 * config.lora_rank
+    if not rank:
+        return {}
+    if config.backend == "megatron":  # its default targets are all linear layers of a block, by Megatron's names
+        return {"lora_rank": {f"{model}.lora.rank": rank}, "lora_alpha": {f"{model}.lora.alpha": int(alpha)}}
+    return {
+        "lora_rank": {f"{model}.lora_rank": rank, f"{model}.target_modules": "all-linear"},
+        "lora_alpha": {f"{model}.lora_alpha": int(alpha)},
+    }
+
+
+def optimizer_overrides(config: Config, job: Layout) -> dict:
+    """AdamW and the learning rates."""
+    lr, critic_lr = learning_rates(config, job.parameters or 1e9)
+    prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
+    shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"
+    betas, adam = {f"{p}.betas": [0.9, config.adam_beta2] for p in prefixes}, {"eps": config.adam_eps}
+    if config.backend == "megatron":  # reads no betas, and has its own names
+        betas, adam = {}, {"adam_eps": config.adam_eps, "adam_beta2": config.adam_beta2}
+    return {
+        "lr": {f"{OPTIM}.lr": lr},
+        "critic_lr": {"critic.optim.lr": critic_lr} if config.advantage == "gae" else {},
+        "lr_schedule": {f"{p}.{shape}": config.lr_schedule for p in prefixes},
+        "warmup_steps": {f"{p}.lr_warmup_steps": config.warmup_steps for p in prefixes},
+        "weight_decay": {f"{p}.weight_decay": config.weight_decay for p in prefixes},
+        "max_grad_norm": {f"{OPTIM}.clip_grad": config.max_grad_norm},
+        "adam_beta2": betas,
+        "adam_eps": {f"{p}.override_optimizer_config": adam for p in prefixes},
+    }
+
+
+def engine_overrides(config: Config, job: Layout) -> dict:
+    """Who trains: sharding, precision, micro-batches, offload."""
+    megatron, critic = config.backend == "megatron", config.advantage == "gae"
+    actor, ref, value = (
+        (MEGATRON, f"{REF}.megatron", "critic.megatron") if megatron else (FSDP, f"{REF}.fsdp_config", "critic.fsdp")
+    )
+    trained = [actor, value] if critic else [actor]
+    shard = "context_parallel_size" if megatron else "ulysses_sequence_parallel_size"
+    sharded = trained if megatron else [*trained, ref]  # megatron's reference follows the actor
+    strategy = {"model_engine": "megatron"} if megatron else {f"{ACTOR}.strategy": "fsdp2", "critic.strategy": "fsdp2"}
+    if megatron:
+        precision = {f"{part}.dtype": DTYPES[config.precision] for part in [*trained, ref]}
+    else:  # FSDP does not read its `dtype`; frozen weights need no master copy
+        precision = {f"{part}.{COMPUTE}": config.precision for part in [*trained, ref]}
+        precision[f"{ref}.model_dtype"] = config.precision
+    recompute = {f"{MODEL}.enable_gradient_checkpointing": config.gradient_checkpointing}
+    if megatron and config.gradient_checkpointing:
+        prefix = f"{MEGATRON}.override_transformer_config.recompute"
+        recompute = {f"{prefix}_granularity": "full", f"{prefix}_method": "uniform", f"{prefix}_num_layers": 1}
+    parallel = {}
+    if megatron:
+        parallel = {
+            "tensor_parallel": {f"{part}.tensor_model_parallel_size": config.tensor_parallel for part in trained},
+            "pipeline_parallel": {f"{part}.pipeline_model_parallel_size": config.pipeline_parallel for part in trained},
+        }
+    return {
+        "model": {f"{MODEL}.path": model_path(config.model)},
+        "backend": strategy,
+        "precision": precision,
+        "micro_batch_tokens": {
+            f"{ACTOR}.use_dynamic_bsz": True,
+            f"{ACTOR}.ppo_max_token_len_per_gpu": config.micro_batch_tokens,
+            f"{ROLLOUT}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
+            f"{REF}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
+        },
+        "gradient_checkpointing": recompute,
+        "sequence_parallel": {f"{part}.{shard}": config.sequence_parallel for part in sharded},
+        **parallel,
+        "offload": {
+            **{f"{part}.param_offload": config.offload == "all" for part in trained},
+            **{f"{part}.optimizer_offload": config.offload != "none" for part in trained},
+        },
+        **lora_overrides(config, MODEL),
+    }
+
+
+def trainer_overrides(config: Config, job: Layout) -> dict:
+    """Steps, evaluation, checkpoints, logs, machines."""
+    c, output, gpus = config, Path(job.output), config.nodes * config.gpus_per_node
+    samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
+    contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
+    ray = {}
+    if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
+        ray = {
+            "ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(gpus, 1)),
+            "ray_kwargs.ray_init.address": "local",
+        }
+    units = 8 if (job.cpus or c.cpus) >= cpus_needed(gpus, 8) else 1
+    return {
+        # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
+        "steps": {"trainer.total_training_steps": c.steps, "trainer.total_epochs": c.steps},
+        "eval_every": {
+            "trainer.test_freq": (c.eval_every or c.steps) if job.held_out else -1,
+            "trainer.val_before_train": job.held_out,
+        },
+        "save_every": {"trainer.save_freq": c.save_every or c.steps, f"{ACTOR}.checkpoint.save_contents": contents},
+        "keep_checkpoints": {
+            "trainer.max_actor_ckpt_to_keep": c.keep_checkpoints,
+            "trainer.max_critic_ckpt_to_keep": c.keep_checkpoints,
+        },
+        "resume": {"trainer.resume_mode": "auto" if c.resume else "disable"},
+        "report_to": {"trainer.logger": ["console", "file", *c.report_to]},
+        "output_dir": {
+            "trainer.default_local_dir": str(output / "checkpoints"),
+            "trainer.project_name": "verl_train",
+            "trainer.experiment_name": output.name,
+            "hydra.run.dir": job.hydra,
+            **samples,
+        },
+        "nodes": {"trainer.nnodes": c.nodes},
+        "gpus_per_node": {"trainer.n_gpus_per_node": c.gpus_per_node},
+        "cpus": {**ray, "transfer_queue.backend.SimpleStorage.num_data_storage_units": units},
+    }
+
+
+def cpus_needed(gpus: int, storage_units: int) -> int:
+    """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
+
+    The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
+    """
+    return 2 + storage_units + 3 * gpus
+
+
+def model_path(model: str) -> str:
+    """A model as any folder's process finds it."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
+# ---------------------------------------------------------------------------- hooks (src/programs/verl_train/hooks.py)
 
 
 def token_reward_manager():
@@ -2205,7 +2405,7 @@ def register_estimators() -> None:
     registered("maxrl_ours", maxrl_advantages)
 
 
-# -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
+# ------------------------------------------------------------------ model size (src/programs/verl_train/model_size.py)
 
 
 def count_parameters(config: Config) -> float | None:
@@ -2236,6 +2436,15 @@ def model_shape(config: Config) -> dict:
         shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return shape | (shape.get("text_config") or {})
     return {}
+
+
+def safetensors_header(path: Path) -> dict:
+    """Shapes and dtypes of a safetensors file, by name."""
+    with path.open("rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+
+
+# -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
 
 
 def activation_formula(model: DecoderShape, run: PassShape) -> str:
@@ -2336,6 +2545,9 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
     return sums, found
 
 
+# ------------------------------------------------------------------------ batches (src/programs/verl_train/batches.py)
+
+
 def batch_findings(config: Config, shape: dict) -> list[str]:
     """What does not divide; verl would fill some of it up with padding sequences, without a word."""
     c, gpus = config, config.nodes * config.gpus_per_node
@@ -2384,195 +2596,14 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
     return [f"batch: got {text}" for fine, text in checks if not fine]
 
 
-def name_dtype(folder: Path) -> None:
-    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
-    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
-    if not weights or not config.is_file():
-        return
-    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
-    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
-    settings = json.loads(config.read_text(encoding="utf-8"))
-    if dtype:
-        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
+def say_findings(config: Config, job: Layout) -> None:
+    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
+    plan = memory_plan(config, job.parameters)
+    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
+        say(f"warning: {finding}")
 
 
-def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
-    with path.open("rb") as f:
-        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-
-
-# ------------------------------------------------------ engine overrides (src/programs/verl_train/engine_overrides.py)
-
-
-def make_overrides(config: Config, job: Layout) -> list[Override]:
-    """Every override of the run, the user's own last; each key once."""
-    parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
-    parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
-    found: dict[str, Override] = {}
-    for part in parts:
-        for source, settings in part(config, job).items():
-            for key, value in settings.items():
-                found[key] = Override(key, value, source)
-    for text in config.override:
-        sign, key, value = split_override(text)
-        found.pop(key, None)
-        found[key] = Override(sign + key, value, "override")
-    return list(found.values())
-
-
-def critic_overrides(config: Config, job: Layout) -> dict:
-    """The critic, where there is one."""
-    if config.advantage != "gae":
-        return {}
-    c = config
-    return {
-        "critic_model": {"critic.model.path": model_path(c.critic_model or c.model)},
-        "model": {"critic.model.tokenizer_path": model_path(c.model)},
-        # verl's actor trains from the step of this number on, and its first step is 1
-        "critic_warmup_steps": {"trainer.critic_warmup": c.critic_warmup_steps + 1 if c.critic_warmup_steps else 0},
-        "value_clip": {"critic.cliprange_value": c.value_clip or OFF},
-        # Adam does not see the scale of a loss of its own, gradient clipping does
-        "vf_coef": {"critic.optim.clip_grad": c.max_grad_norm / c.vf_coef},
-        "gradient_checkpointing": {"critic.model.enable_gradient_checkpointing": c.gradient_checkpointing},
-        "micro_batch_tokens": {
-            "critic.ppo_max_token_len_per_gpu": c.micro_batch_tokens,
-            "critic.ppo_infer_max_token_len_per_gpu": c.micro_batch_tokens,
-        },
-        **lora_overrides(config, "critic.model"),
-    }
-
-
-def lora_overrides(config: Config, model: str) -> dict:
-    """Adapters on all linear layers."""
-    rank, alpha = config.lora_rank, config.lora_alpha or 2 * config.lora_rank
-    if not rank:
-        return {}
-    if config.backend == "megatron":  # its default targets are all linear layers of a block, by Megatron's names
-        return {"lora_rank": {f"{model}.lora.rank": rank}, "lora_alpha": {f"{model}.lora.alpha": int(alpha)}}
-    return {
-        "lora_rank": {f"{model}.lora_rank": rank, f"{model}.target_modules": "all-linear"},
-        "lora_alpha": {f"{model}.lora_alpha": int(alpha)},
-    }
-
-
-def optimizer_overrides(config: Config, job: Layout) -> dict:
-    """AdamW and the learning rates."""
-    lr, critic_lr = learning_rates(config, job.parameters or 1e9)
-    prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
-    shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"
-    betas, adam = {f"{p}.betas": [0.9, config.adam_beta2] for p in prefixes}, {"eps": config.adam_eps}
-    if config.backend == "megatron":  # reads no betas, and has its own names
-        betas, adam = {}, {"adam_eps": config.adam_eps, "adam_beta2": config.adam_beta2}
-    return {
-        "lr": {f"{OPTIM}.lr": lr},
-        "critic_lr": {"critic.optim.lr": critic_lr} if config.advantage == "gae" else {},
-        "lr_schedule": {f"{p}.{shape}": config.lr_schedule for p in prefixes},
-        "warmup_steps": {f"{p}.lr_warmup_steps": config.warmup_steps for p in prefixes},
-        "weight_decay": {f"{p}.weight_decay": config.weight_decay for p in prefixes},
-        "max_grad_norm": {f"{OPTIM}.clip_grad": config.max_grad_norm},
-        "adam_beta2": betas,
-        "adam_eps": {f"{p}.override_optimizer_config": adam for p in prefixes},
-    }
-
-
-def engine_overrides(config: Config, job: Layout) -> dict:
-    """Who trains: sharding, precision, micro-batches, offload."""
-    megatron, critic = config.backend == "megatron", config.advantage == "gae"
-    actor, ref, value = (
-        (MEGATRON, f"{REF}.megatron", "critic.megatron") if megatron else (FSDP, f"{REF}.fsdp_config", "critic.fsdp")
-    )
-    trained = [actor, value] if critic else [actor]
-    long, short = {"fp32": ("float32", "fp32"), "bf16": ("bfloat16", "bf16"), "fp16": ("float16", "fp16")}[
-        config.precision
-    ]
-    shard = "context_parallel_size" if megatron else "ulysses_sequence_parallel_size"
-    sharded = trained if megatron else [*trained, ref]  # megatron's reference follows the actor
-    strategy = {"model_engine": "megatron"} if megatron else {f"{ACTOR}.strategy": "fsdp2", "critic.strategy": "fsdp2"}
-    precision = {f"{part}.dtype": long for part in [*trained, ref]}
-    if not megatron:
-        precision[f"{ref}.model_dtype"] = short  # frozen weights need no master copy
-    recompute = {f"{MODEL}.enable_gradient_checkpointing": config.gradient_checkpointing}
-    if megatron and config.gradient_checkpointing:
-        prefix = f"{MEGATRON}.override_transformer_config.recompute"
-        recompute = {f"{prefix}_granularity": "full", f"{prefix}_method": "uniform", f"{prefix}_num_layers": 1}
-    parallel = {}
-    if megatron:
-        parallel = {
-            "tensor_parallel": {f"{part}.tensor_model_parallel_size": config.tensor_parallel for part in trained},
-            "pipeline_parallel": {f"{part}.pipeline_model_parallel_size": config.pipeline_parallel for part in trained},
-        }
-    return {
-        "model": {f"{MODEL}.path": model_path(config.model)},
-        "backend": strategy,
-        "precision": precision,
-        "micro_batch_tokens": {
-            f"{ACTOR}.use_dynamic_bsz": True,
-            f"{ACTOR}.ppo_max_token_len_per_gpu": config.micro_batch_tokens,
-            f"{ROLLOUT}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
-            f"{REF}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
-        },
-        "gradient_checkpointing": recompute,
-        "sequence_parallel": {f"{part}.{shard}": config.sequence_parallel for part in sharded},
-        **parallel,
-        "offload": {
-            **{f"{part}.param_offload": config.offload == "all" for part in trained},
-            **{f"{part}.optimizer_offload": config.offload != "none" for part in trained},
-        },
-        **lora_overrides(config, MODEL),
-    }
-
-
-def trainer_overrides(config: Config, job: Layout) -> dict:
-    """Steps, evaluation, checkpoints, logs, machines."""
-    c, output = config, Path(job.output)
-    samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
-    contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
-    ray = {}
-    if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
-        ray = {"ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(c, 1)), "ray_kwargs.ray_init.address": "local"}
-    units = 8 if (job.cpus or c.cpus) >= cpus_needed(c, 8) else 1
-    return {
-        # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
-        "steps": {"trainer.total_training_steps": c.steps, "trainer.total_epochs": c.steps},
-        "eval_every": {
-            "trainer.test_freq": (c.eval_every or c.steps) if job.held_out else -1,
-            "trainer.val_before_train": job.held_out,
-        },
-        "save_every": {"trainer.save_freq": c.save_every or c.steps, f"{ACTOR}.checkpoint.save_contents": contents},
-        "keep_checkpoints": {
-            "trainer.max_actor_ckpt_to_keep": c.keep_checkpoints,
-            "trainer.max_critic_ckpt_to_keep": c.keep_checkpoints,
-        },
-        "resume": {"trainer.resume_mode": "auto" if c.resume else "disable"},
-        "report_to": {"trainer.logger": ["console", "file", *c.report_to]},
-        "output_dir": {
-            "trainer.default_local_dir": str(output / "checkpoints"),
-            "trainer.project_name": "verl_train",
-            "trainer.experiment_name": output.name,
-            "hydra.run.dir": job.hydra,
-            **samples,
-        },
-        "nodes": {"trainer.nnodes": c.nodes},
-        "gpus_per_node": {"trainer.n_gpus_per_node": c.gpus_per_node},
-        "cpus": {**ray, "transfer_queue.backend.SimpleStorage.num_data_storage_units": units},
-    }
-
-
-def cpus_needed(config: Config, storage_units: int) -> int:
-    """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
-
-    The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
-    """
-    return 2 + storage_units + 3 * config.gpus_per_node * config.nodes
-
-
-def model_path(model: str) -> str:
-    """A model as any folder's process finds it."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
-
-
-# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
+# -------------------------------------------------------------- reward files (src/programs/verl_train/reward_files.py)
 
 MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
 
@@ -2670,6 +2701,109 @@ def write_reward_module(
     return module
 
 
+def import_findings(module: Path) -> list[str]:
+    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
+    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
+    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
+    last = (done.stderr.strip() or "no message").splitlines()[-1]
+    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
+    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
+
+
+# ------------------------------------------------------------ whole batches (src/programs/verl_train/whole_batches.py)
+
+OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+
+
+def refuse_groups(reward: Reward) -> None:
+    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
+    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
+    need(
+        not names,
+        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
+        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
+    )
+
+
+def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
+    """Rows and completions to try whether a reward function scores each completion by itself.
+
+    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
+    length.
+    """
+    known, first = RewardBatcher(specs, columns), rows[:1]
+    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
+    tried, texts = [], []
+    for row in chosen:
+        truth = row["reward_model"]["ground_truth"]
+        gold = str(truth)[:200] or "yes"
+        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
+        tried += [known.row(row["data_source"], truth, extra)] * 4
+        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
+    return {"rows": tried, "texts": texts}
+
+
+def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
+    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
+
+    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
+    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
+    """
+    rows, texts = batch["rows"], batch["texts"]
+    ids = [list(range(len(text.split()))) for text in texts]
+    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
+    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
+    each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
+    alone = {name: [parts[name][0] for parts in each] for name in together}
+    return {
+        name: [together[name], alone[name]]
+        for name in together
+        if near(together[name], again[name]) and not near(together[name], alone[name])
+    }
+
+
+def near(first: list, second: list) -> bool:
+    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
+    return all(
+        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+TRIAL = """
+import json, runpy, sys
+module = runpy.run_path(sys.argv[1])
+trial = json.load(open(sys.argv[2], encoding="utf-8"))
+own = sys.modules[module["NAME"]]
+print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
+"""
+
+
+def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
+    """Reward functions that need whole batches, tried in a process of its own; one that raises is told elsewhere."""
+    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json"))]
+    try:
+        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        say(f"note: 8 completions took the reward over {timeout_s:g} s, so it was not tried on parts of a batch")
+        return []
+    answers = [line for line in done.stdout.splitlines() if line.startswith("TRIAL ")]
+    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    return [
+        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
+        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
+        f"them in 8 processes; {OUR_TRAINERS}"
+        for name, (together, alone) in found.items()
+    ]
+
+
+def need_whole(findings: list[str]) -> None:
+    """Raise UserError for the first finding."""
+    need(not findings, "; ".join(findings[:1]))
+
+
+# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
+
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
 
 
@@ -2701,6 +2835,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     limits = dataclasses.astuple(call_limits(config))
     write_reward_module(folder, specs, columns, ship, str(error_file), limits)
     reward = Reward(specs)
+    refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
     job = Layout(
@@ -2726,83 +2861,6 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     trial = json.dumps(trial_batch(specs, columns, rows), default=str)
     (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
-
-
-def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
-    """Rows and completions to try whether a reward function scores each completion by itself.
-
-    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
-    length.
-    """
-    known, first = RewardBatcher(specs, columns), rows[:1]
-    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
-    tried, texts = [], []
-    for row in chosen:
-        truth = row["reward_model"]["ground_truth"]
-        gold = str(truth)[:200] or "yes"
-        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
-        tried += [known.row(row["data_source"], truth, extra)] * 4
-        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
-    return {"rows": tried, "texts": texts}
-
-
-def whole_batch_functions(specs: list[str], columns: list[str], batch: dict) -> dict[str, list]:
-    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
-
-    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
-    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
-    """
-    rows, texts = batch["rows"], batch["texts"]
-    ids = [list(range(len(text.split()))) for text in texts]
-    reward = RewardBatcher(specs, columns).reward
-    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
-    each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
-    alone = {name: [parts[name][0] for parts in each] for name in together}
-    return {
-        name: [together[name], alone[name]]
-        for name in together
-        if near(together[name], again[name]) and not near(together[name], alone[name])
-    }
-
-
-def near(first: list, second: list) -> bool:
-    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
-    return all(
-        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
-        for a, b in zip(first, second, strict=True)
-    )
-
-
-TRIAL = """
-import json, runpy, sys
-module = runpy.run_path(sys.argv[1])
-trial = json.load(open(sys.argv[2], encoding="utf-8"))
-own = sys.modules[module["NAME"]]
-print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], trial)))
-"""
-
-
-def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
-    """Reward functions that need whole batches, tried in a process of its own; one that raises is told elsewhere."""
-    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json"))]
-    try:
-        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        say(f"note: 8 completions took the reward over {timeout_s:g} s, so it was not tried on parts of a batch")
-        return []
-    answers = [line for line in done.stdout.splitlines() if line.startswith("TRIAL ")]
-    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
-    return [
-        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
-        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
-        "them in 8 processes; try ppo_train.py or grpo_train.py, which call a reward with whole groups"
-        for name, (together, alone) in found.items()
-    ]
-
-
-def need_whole(findings: list[str]) -> None:
-    """Raise UserError for the first finding."""
-    need(not findings, "; ".join(findings[:1]))
 
 
 def check_output(config: Config) -> None:
@@ -2834,6 +2892,9 @@ def environment(job: Layout) -> dict[str, str]:
     return {"VERL_FILE_LOGGER_PATH": str(path), "TOKENIZERS_PARALLELISM": "false"}
 
 
+# ------------------------------------------------------------------ run script (src/programs/verl_train/run_script.py)
+
+
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
     """run.sh: the command, each override below the setting that it comes from."""
     lines = [
@@ -2860,23 +2921,6 @@ def write_script(path: Path, text: str) -> None:
     """Write an executable file."""
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
-
-
-def say_notes(config: Config) -> None:
-    """Tell which of the user's settings mean nothing to verl, or something else."""
-    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
-    for name in told:
-        if getattr(config, name) != defaults[name]:
-            say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
-    if config.warmup_steps:
-        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
-    if config.loss in ("clip_cov", "kl_cov"):
-        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
-    if config.advantage == "gdpo":
-        say("note: advantage gdpo: verl counts a reward that does not apply as 0, ours leaves it out")
-    if config.advantage in OLD_TRAINER:
-        say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")
 
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
@@ -2953,7 +2997,7 @@ def config_findings(composed) -> list[str]:
         else:
             found.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
     trainer, units = composed.trainer, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
-    needed = 2 + units + 3 * trainer.nnodes * trainer.n_gpus_per_node
+    needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     given = composed.ray_kwargs.ray_init.num_cpus
     if given is not None and given < needed:
         found.append(
@@ -3014,7 +3058,7 @@ def parquet_length(path: str) -> int:
     return pyarrow.parquet.read_metadata(path).num_rows
 
 
-def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[str]) -> tuple[list[dict], list[str]]:
+def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str]) -> tuple[list[dict], list[str]]:
     """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
     import numpy as np
     import torch
@@ -3022,7 +3066,8 @@ def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[s
     from verl import DataProto
     from verl.trainer.ppo.reward import load_reward_manager
 
-    manager, mine = load_reward_manager(composed, tokenizer), RewardBatcher(specs, columns)
+    manager = load_reward_manager(composed, tokenizer)
+    mine = RewardBatcher(config.reward or EMBEDDED_SPECS, columns, call_limits(config))
     examples, found = [], []
 
     def score(row: dict, text: str) -> tuple[dict, float]:
@@ -3060,15 +3105,6 @@ def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[s
     return examples, found
 
 
-def import_findings(module: Path) -> list[str]:
-    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
-    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
-    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
-    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
-
-
 def run_check(config: Config) -> int:
     """--check: compose, load and count everything; a JSON report on stdout, exit code 1 with findings."""
     need_verl()
@@ -3093,10 +3129,9 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
             findings += split_findings(Path(job.folder) / "verl_reward.py")
             data, more, rows, tokenizer = data_findings(composed, config)
             findings += more
-            specs = config.reward or EMBEDDED_SPECS
             examples = []
             if len(rows):
-                examples, more = reward_findings(composed, rows, tokenizer, specs, job.columns)
+                examples, more = reward_findings(composed, rows, tokenizer, config, job.columns)
                 findings += more
             report |= {"data": data, "reward": examples}
     print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
@@ -3105,7 +3140,7 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
     return int(bool(findings))
 
 
-# ---------------------------------------------------------------------- clusters (src/programs/verl_train/clusters.py)
+# -------------------------------------------------------------------------- submit (src/programs/verl_train/submit.py)
 
 
 def fetch(address: str, path: str, timeout: float) -> dict:
@@ -3144,7 +3179,8 @@ def cluster_findings(config: Config, address: str) -> list[str]:
         if "CPU" in usage:
             break
         time.sleep(1)
-    wanted = {"GPU": config.nodes * config.gpus_per_node, "CPU": cpus_needed(config, 1)}
+    gpus = config.nodes * config.gpus_per_node
+    wanted = {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}
     totals = {name: usage.get(name, [0, 0])[1] for name in wanted}
     return [
         f"got a cluster with {totals[name]:g} {name}s; expected {count}, or Ray waits for ever"
@@ -3263,6 +3299,8 @@ def follow(client, name: str, pause: float = 2.0) -> str:
         time.sleep(pause)
 
 
+# ---------------------------------------------------------------------------- slurm (src/programs/verl_train/slurm.py)
+
 SBATCH = """#!/usr/bin/env bash
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
@@ -3300,12 +3338,12 @@ srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 
 def batch_file(config: Config, job: Layout) -> str:
     """The sbatch file of --slurm."""
-    least = cpus_needed(dataclasses.replace(config, nodes=1), 1)
+    least = cpus_needed(config.gpus_per_node, 1)
     need(
         not config.cpus or config.cpus >= least,
         f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever; try to leave --cpus out",
     )
-    cpus = config.cpus or max(16, cpus_needed(dataclasses.replace(config, nodes=1), 8))
+    cpus = config.cpus or max(16, cpus_needed(config.gpus_per_node, 8))
     return SBATCH.format(
         name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
         nodes=config.nodes,
@@ -3315,13 +3353,6 @@ def batch_file(config: Config, job: Layout) -> str:
         output=shlex.quote(job.output),
         script=shlex.quote(f"{job.folder}/run.sh"),
     )
-
-
-def say_findings(config: Config, job: Layout) -> None:
-    """Warn of what does not fit into memory and of sizes that do not divide; --check makes findings of them."""
-    plan = memory_plan(config, job.parameters)
-    for finding in memory_findings(config, plan)[1] + batch_findings(config, model_shape(config)):
-        say(f"warning: {finding}")
 
 
 # -------------------------------------------------------------------------------- run (src/programs/verl_train/run.py)
@@ -3399,6 +3430,18 @@ def finish(config: Config, job: Layout, code: int) -> int:
     summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
     print(json.dumps(summary, indent=1))
     return 0
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if not weights or not config.is_file():
+        return
+    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
+    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    if dtype:
+        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
 
 
 # ------------------------------------------------------------------------ command (src/programs/verl_train/command.py)

@@ -673,6 +673,13 @@ def test_port_to_verl_of_a_reward_that_reads_text(mine):
     assert by_verl(module, {"answer": "ab"}, "abcdef")["score"] == 3.0
 
 
+def test_port_to_verl_of_a_reward_that_compares_a_group_is_refused(mine, capsys):
+    with (mine / "mine.py").open("a") as f:
+        f.write("\n\ncorrect.needs_group = True\n")
+    assert template.main(["--from", f"{mine / 'mine.py'}:correct", "--output", str(mine / "port.py")]) == 2
+    assert "compares the completions of a prompt; verl scores each by itself" in capsys.readouterr().err
+
+
 def test_port_to_verl_of_async_rewards(mine):
     module = port(mine, "slow")
     assert asyncio.iscoroutinefunction(module.compute_score)

@@ -47,6 +47,18 @@ def written(*flags: str, **changes) -> dict:
     return {o.key: o.value for o in verl.make_overrides(config, layout(**changes))}
 
 
+@pytest.fixture
+def told(capsys):
+    """Calls the launcher's main with flags, in this process: a process of its own takes a second to import."""
+
+    def call(*flags):
+        code = verl.main([*map(str, flags)])
+        captured = capsys.readouterr()
+        return types.SimpleNamespace(returncode=code, stdout=captured.out, stderr=captured.err)
+
+    return call
+
+
 # ------------------------------------------------------------------------------------------------ the table
 
 
@@ -57,7 +69,8 @@ def test_settings_are_those_of_the_ppo_trainer():
         assert (mine.type, mine.default, mine.metadata["help"]) == (f.type, f.default, f.metadata["help"])
         choices = [c["choices"] for c in (mine.metadata, f.metadata)]
         assert len({str(list(c())) if callable(c) else str(c) for c in choices}) == 1, f.name
-    for name in ("PRESETS", "GROUP_DEFAULTS", "GROUPED", "POSITIVE"):
+        assert mine.metadata["positive"] == f.metadata["positive"], f.name
+    for name in ("PRESETS", "GROUP_DEFAULTS", "GROUPED"):
         assert getattr(verl, name) == getattr(ppo, name), name
 
 
@@ -117,7 +130,9 @@ EXPECTED = [
         "--backend megatron --adam_beta2 0.95",
         {"@actor.optim.override_optimizer_config": {"adam_eps": 1e-8, "adam_beta2": 0.95}},
     ),
-    ("--print", {"@actor.fsdp_config.dtype": "bfloat16", "@rollout.dtype": "bfloat16"}),
+    ("--print", {"@actor.fsdp_config.mixed_precision.param_dtype": "bf16", "@rollout.dtype": "bfloat16"}),
+    ("--precision fp16", {"critic.fsdp.mixed_precision.param_dtype": "fp16", "@rollout.dtype": "float16"}),
+    ("--precision fp16 --backend megatron", {"@actor.megatron.dtype": "float16", "@ref.megatron.dtype": "float16"}),
     ("--algorithm grpo", {"@actor.use_kl_loss": True, "@actor.kl_loss_type": "k3", "@actor.kl_loss_coef": 0.04}),
     ("--algorithm grpo", {"algorithm.use_kl_in_reward": False, "@actor.clip_ratio_c": 1e9, "critic.enable": False}),
     ("--algorithm dr_grpo", {"algorithm.norm_adv_by_std_in_grpo": False, "algorithm.adv_estimator": "grpo"}),
@@ -155,7 +170,8 @@ EXPECTED = [
     ("--mismatch seq_mask", {"algorithm.rollout_correction.rollout_is": "sequence"}),
     ("--mismatch none", {"algorithm.rollout_correction.rollout_is": None}),
     ("--lora_rank 8", {"@model.lora_rank": 8, "@model.lora_alpha": 16, "@rollout.load_format": "safetensors"}),
-    ("--precision bf16", {"@ref.fsdp_config.model_dtype": "bf16", "@actor.fsdp_config.dtype": "bfloat16"}),
+    ("--precision bf16", {"@ref.fsdp_config.model_dtype": "bf16"}),
+    ("--precision fp32", {"@ref.fsdp_config.mixed_precision.param_dtype": "fp32"}),
     ("--report_to wandb", {"trainer.logger": ["console", "file", "wandb"]}),
     ("--nodes 2 --gpus_per_node 8", {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}),
     ("--model Qwen/Qwen2.5-7B", {"@model.path": "Qwen/Qwen2.5-7B", "critic.model.path": "Qwen/Qwen2.5-7B"}),
@@ -478,10 +494,10 @@ def test_templates_give_our_token_ids(tmp_path):
         assert ids == ppo.encode_prompt(plain, prompt)
 
 
-def test_too_few_rows_for_a_step(tmp_path):
+def test_too_few_rows_for_a_step(told, tmp_path):
     (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
     flags = ["--data", str(tmp_path / "d.jsonl"), "--output_dir", str(tmp_path / "out"), "--print"]
-    done = run_script("verl_train", *flags)
+    done = told(*flags)
     assert done.returncode == 2 and "got 3 rows; expected the 128 prompts" in done.stderr
 
 
@@ -757,10 +773,22 @@ def test_a_reward_that_needs_the_whole_batch_is_refused_before_a_run(fake_verl, 
     assert "error: reward shortest: got scores that depend on the other completions" in said and "hello" not in said
 
 
-def test_the_graders_of_the_library_are_in_every_job(tmp_path, data):
+def test_a_reward_that_says_it_needs_groups_is_refused_by_every_action(told, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(verl, "need_verl", lambda: None)
+    monkeypatch.setattr(verl, "missing_engine", lambda name: False)
+    monkeypatch.setattr(verl, "need_cluster", lambda address: None)
+    source = "def ranks(prompts, completions, **kwargs):\n    return [None] * len(completions)\n"
+    (tmp_path / "g.py").write_text(f"{source}\n\nranks.needs_group = True\n")
+    for action in (["--print"], ["--check"], ["--run"], ["--slurm"], ["--submit", "http://head:8265"]):
+        done = told(*action, *data, "--reward", f"{tmp_path}/g.py:ranks", f"--output_dir={tmp_path}/o")
+        assert done.returncode == 2
+        assert "got reward ranks, which compares the completions of a prompt" in done.stderr
+
+
+def test_the_graders_of_the_library_are_in_every_job(told, tmp_path, data):
     library = ROOT / "examples" / "reward_functions_library.py"
     flags = ["--print", *data, "--reward", f"{library}:math_equivalence", "--output_dir", tmp_path / "o"]
-    assert run_script("verl_train", *flags).returncode == 0
+    assert told(*flags).returncode == 0
     files = {path.name for path in (tmp_path / "o" / "job" / "rewards_0").iterdir()}
     assert {"math_grader.py", "sandbox.py", "reward_functions_library.py"} <= files
 
@@ -890,9 +918,9 @@ def test_shipped_files_lie_beside_the_rewards(rewards, tmp_path, monkeypatch):
         verl.write_reward_module(tmp_path / "job", [f"{rewards}/r.py:right"], [], [str(tmp_path / "none")])
 
 
-def test_a_reward_that_needs_a_missing_column_is_named(tmp_path, data):
+def test_a_reward_that_needs_a_missing_column_is_named(told, tmp_path, data):
     (tmp_path / "r.py").write_text("def f(completions, difficulty):\n    return [0.0] * len(completions)\n")
-    done = run_script("verl_train", "--print", *data, "--reward", f"{tmp_path}/r.py:f", "--output_dir", tmp_path / "o")
+    done = told("--print", *data, "--reward", f"{tmp_path}/r.py:f", "--output_dir", tmp_path / "o")
     assert done.returncode == 2 and "reward f takes 'difficulty'" in done.stderr
 
 
@@ -955,12 +983,10 @@ def test_size_of_a_model():
         verl.count_parameters(config_of("--parameters", "big"))
 
 
-def test_unknown_size_needs_a_learning_rate(tmp_path, data):
-    done = run_script("verl_train", "--print", *data, "--model", "x/none", "--output_dir", tmp_path / "a")
+def test_unknown_size_needs_a_learning_rate(told, tmp_path, data):
+    done = told("--print", *data, "--model", "x/none", "--output_dir", tmp_path / "a")
     assert done.returncode == 2 and "unknown size" in done.stderr
-    done = run_script(
-        "verl_train", "--print", "--model", "x/none", "--lr", "1e-6", "--critic_lr=1e-5", "--output_dir", tmp_path
-    )
+    done = told("--print", "--model", "x/none", "--lr", "1e-6", "--critic_lr=1e-5", "--output_dir", tmp_path)
     assert done.returncode == 0
 
 
@@ -1119,7 +1145,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("kind", ["closed", "silent", "other", "malformed"])
-def test_an_address_that_is_no_cluster_is_an_error_within_seconds(kind, tmp_path):
+def test_an_address_that_is_no_cluster_is_an_error_within_seconds(kind, told, tmp_path):
     server, address = None, f"http://127.0.0.1:{free_port()}"
     if kind == "silent":  # takes the connection and never answers
         server = socket.create_server(("127.0.0.1", 0))
@@ -1140,7 +1166,7 @@ def test_an_address_that_is_no_cluster_is_an_error_within_seconds(kind, tmp_path
         address = f"http://127.0.0.1:{web.server_port}"
     elif kind == "malformed":
         address = "head:8265"
-    done = run_script("verl_train", "--submit", address, "--output_dir", tmp_path / "out", timeout=600)
+    done = told("--submit", address, "--output_dir", tmp_path / "out")
     assert done.returncode == 2 and "error: got --submit" in done.stderr and "expected" in done.stderr
     assert not (tmp_path / "out").exists()
     if server:
@@ -1161,10 +1187,10 @@ STUBS = {
 
 
 @pytest.fixture
-def slurm(tmp_path, data):
+def slurm(told, tmp_path, data):
     """A printed batch file, and commands that stand in for Slurm's and Ray's."""
     flags = ["--slurm", "--hardware", "2x8x80GB", "--algorithm", "grpo", *data, "--output_dir", tmp_path / "o x"]
-    done = run_script("verl_train", *flags)
+    done = told(*flags)
     assert done.returncode == 0, done.stderr
     for name, body in STUBS.items():
         path = tmp_path / "bin" / name
@@ -1209,9 +1235,9 @@ def test_sbatch_cpus_suffice_on_each_node(slurm):
     assert cpus >= 8 * 3 + 2 + 8
 
 
-def test_sbatch_refuses_cpus_with_which_ray_would_wait(tmp_path, data):
+def test_sbatch_refuses_cpus_with_which_ray_would_wait(told, tmp_path, data):
     flags = ["--slurm", "--hardware", "8x80GB", "--algorithm", "grpo", *data, "--output_dir", tmp_path / "o"]
-    done = run_script("verl_train", *flags, "--cpus", 4)
+    done = told(*flags, "--cpus", 4)
     assert done.returncode == 2 and "got --cpus 4; expected 27 on each machine" in done.stderr
 
 

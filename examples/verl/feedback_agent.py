@@ -27,15 +27,10 @@ def judge_number(text, answer):
     return "right" if difference == 0 else "too small" if difference < 0 else "too large"
 
 
-def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
-    """The text of sampled ids without the end tokens and pads at their end.
-
-    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
-    """
-    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
-    while length and ids[length - 1] in ends:
-        length -= 1
-    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+def visible_text(tokenizer, ids: list[int]) -> str:
+    """The text of sampled ids without the end token; other special tokens stay visible, as a `<|user|>` it wrote."""
+    ended = bool(ids) and ids[-1] == tokenizer.eos_token_id
+    return tokenizer.decode(ids[: len(ids) - ended], skip_special_tokens=False)
 
 
 @register("feedback_agent")
@@ -56,7 +51,7 @@ class FeedbackAgentLoop(AgentLoopBase):
                 tokens, out.token_ids, mask, logprobs, assistant_logprobs=out.log_probs or [0.0] * len(out.token_ids)
             )
             tokens = merged.token_ids
-            text = visible_text(self.tokenizer, out.token_ids, [])
+            text = visible_text(self.tokenizer, out.token_ids)
             verdict = judge_number(text, row["reward_model"]["ground_truth"])
             if verdict == "right":
                 score = max(0.0, 1.0 - TURN_COST * (turn - 1))

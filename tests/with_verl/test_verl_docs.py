@@ -353,7 +353,7 @@ def set_problems(text: str) -> list[str]:
 def help_of(script: str) -> str:
     """What a script's --help prints."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / script), "--help"], env=script_env(), capture_output=True, text=True, timeout=60
+        [sys.executable, str(ROOT / script), "--help"], env=script_env(), capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -249,6 +249,13 @@ def test_feedback_agent_ends(tokenizer, texts, turns, score, taken):
     assert (out.reward_score, out.num_turns, len(asked)) == (score, 2 * taken, taken)
 
 
+def test_the_agents_tool_sees_special_tokens_but_for_the_end(tokenizer):
+    visible, ids = example("feedback_agent").visible_text, tokenizer.encode("5<|user|>6<|end|>")
+    assert (visible(tokenizer, ids), visible(tokenizer, ids[:-1]), visible(tokenizer, [])) == ("5<|user|>6",) * 2 + (
+        "",
+    )
+
+
 def test_feedback_agent_stays_within_the_response_length(tokenizer):
     out, asked = converse(tokenizer, "4" * 10, "5", room=20)  # the tool's message does not fit
     assert len(asked) == 1 and len(out.response_ids) == len(out.response_mask) == len(out.response_logprobs) == 11

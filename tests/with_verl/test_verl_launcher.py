@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 import torch
 from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script
 from omegaconf import OmegaConf
-from verl_helpers import CPU_OVERRIDES, cpu_env, forked_workers, read_rows, run_command
+from verl_helpers import CPU_OVERRIDES, LIMIT, cpu_env, forked_workers, read_rows, run_command
 
 launcher = load_script("verl_train")
 ppo = load_script("ppo_train")
@@ -29,7 +30,8 @@ OWN = (
     "critic.fsdp",
 )
 OWN += ("actor_rollout_ref.ref.use_torch", "actor_rollout_ref.actor.strategy", "critic.strategy")
-CPU = [f"--override={text}" for text in CPU_OVERRIDES if not text.startswith(OWN)]
+CPU = [f"--override={t}" for t in CPU_OVERRIDES if not t.startswith(OWN) and "mixed_precision" not in t]
+CPU += ["--precision=fp32"]
 CRITIC_ONLY = ("critic.model", "+critic.model")
 
 
@@ -88,7 +90,42 @@ def test_values_arrive_as_they_were_meant():
     assert found.algorithm.rollout_correction.rollout_is_threshold == "0.5_2.0"
     assert list(found.algorithm.gdpo_reward_keys) == ["right", "tidy_2"]
     assert list(found.algorithm.gdpo_reward_weights) == [1.0, 0.2]
-    assert found.actor_rollout_ref.actor.optim.override_optimizer_config == {"eps": 1e-5}
+    assert found.actor_rollout_ref.actor.optim.override_optimizer_config == {"eps": 1e-8}
+
+
+def test_adam_and_precision_reach_what_verl_builds():
+    from verl.utils.config import omega_conf_to_dataclass
+    from verl.workers.config.optimizer import build_optimizer
+
+    adam = ["--adam_beta2=0.95", "--adam_eps=1e-6", "--lr=3e-6", "--critic_lr=1e-5", "--weight_decay=0.125"]
+    found = composed("--precision=fp16", *adam)
+    actor, ref = found.actor_rollout_ref.actor, found.actor_rollout_ref.ref
+    for optim, lr in ((actor.optim, 3e-6), (found.critic.optim, 1e-5)):
+        built = build_optimizer([torch.nn.Parameter(torch.zeros(1))], omega_conf_to_dataclass(optim))
+        (group,) = built.param_groups
+        assert (group["lr"], tuple(group["betas"]), group["eps"]) == (lr, (0.9, 0.95), 1e-6)
+        assert group["weight_decay"] == 0.125
+    for part, weights in ((actor.fsdp_config, "fp32"), (ref.fsdp_config, "fp16"), (found.critic.fsdp, "fp32")):
+        engine = omega_conf_to_dataclass(part)
+        assert (engine.mixed_precision["param_dtype"], engine.model_dtype) == ("fp16", weights)
+    found = composed("--backend=megatron", "--precision=fp16", *adam)
+    actor, ref = found.actor_rollout_ref.actor, found.actor_rollout_ref.ref
+    for optim in (actor.optim, found.critic.optim):
+        assert optim.override_optimizer_config == {"adam_eps": 1e-6, "adam_beta2": 0.95}
+    assert {part.dtype for part in (actor.megatron, ref.megatron, found.critic.megatron)} == {"float16"}
+
+
+def test_an_engine_reads_each_key_that_we_give_it():
+    """verl's configuration has keys that no engine reads, such as FSDP's `dtype`."""
+    import verl
+
+    folder, seen = Path(verl.__file__).parent / "workers" / "engine", set()
+    for key in (key for keys in launcher.TABLE.values() for key in keys):
+        if match := re.search(r"\.(fsdp|megatron)(?:_config)?\.(\w+)", key):
+            code = "".join(path.read_text() for path in folder.joinpath(match[1]).glob("*.py"))
+            seen.add(match[1])
+            assert f"engine_config.{match[2]}" in code, key
+    assert seen == {"fsdp", "megatron"}
 
 
 def test_an_unknown_key_is_named_with_its_origin():
@@ -108,6 +145,7 @@ def trap_example(trap: str) -> str:
         "sandbox_fusion": "sandbox_fusion.url=http://x",
         "reward.custom_reward_function": "reward.custom_reward_function.path=x.py",
         "reward.reward_manager": "reward.reward_manager.name=dapo",
+        "actor_rollout_ref.actor.fsdp_config.dtype": "actor_rollout_ref.actor.fsdp_config.dtype=float32",
         launcher.SAMPLER: f"{launcher.SAMPLER}.path=null",
         launcher.KWARGS: f"+{launcher.KWARGS}.x=1",
         "trainer.v1.sampler.sync_refill_failed_groups": "trainer.v1.sampler.sync_refill_failed_groups=True",
@@ -328,16 +366,12 @@ def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills
 # ------------------------------------------------------------------------------------------------ --check
 
 
-def check(*flags, **env):
-    """--check through the command line; (exit code, report)."""
-    done = run_script("verl_train", "--check", *flags, *CPU, env=cpu_env() | env, timeout=240)
-    assert done.stdout.startswith("{"), done.stderr[-3000:]
-    return done.returncode, json.loads(done.stdout), done.stderr
-
-
 def test_check_loads_everything_and_leaves_nothing(data, tmp_path):
-    code, report, _ = check("--algorithm=grpo", *data, f"--output_dir={tmp_path}/out")
-    assert (code, report["findings"]) == (0, [])
+    flags = ["--check", "--algorithm=grpo", *data, f"--output_dir={tmp_path}/out"]
+    done = run_script("verl_train", *flags, *CPU, env=cpu_env(), timeout=LIMIT)
+    assert done.stdout.startswith("{"), done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["findings"]) == (0, [])
     assert report["data"] == {"rows": 32, "rows that fit": 32, "steps in an epoch": 16} and len(report["reward"]) == 6
     assert report["memory_sums_GiB"] and not list((tmp_path).iterdir())
 
@@ -353,14 +387,16 @@ def wobbly(prompts, completions, answer, **kwargs):
 """
 
 
-def test_check_finds_a_reward_that_raises_and_prompts_that_do_not_fit(data, tmp_path):
+def test_check_finds_a_reward_that_raises(data, tmp_path, monkeypatch, capsys):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    flags = ["--reward", f"{tmp_path}/r.py:wobbly", *data, f"--output_dir={tmp_path}/out"]
-    code, report, _ = check(*flags, FAIL="1")
-    assert code == 1 and len(report["findings"]) == 6
-    assert all("the judge is down" in f for f in report["findings"])
-    code, report, _ = check(*flags)
-    assert code == 0 and {r["score"] for r in report["reward"]} == {0.0, 1.0}
+    flags = ["--check", "--reward", f"{tmp_path}/r.py:wobbly", *data, f"--output_dir={tmp_path}/out", *CPU]
+    monkeypatch.setenv("FAIL", "1")
+    assert launcher.main(flags) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert len(findings) == 6 and all("the judge is down" in f for f in findings)
+    monkeypatch.delenv("FAIL")
+    assert launcher.main(flags) == 0
+    assert {r["score"] for r in json.loads(capsys.readouterr().out)["reward"]} == {0.0, 1.0}
 
 
 def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, capsys):
@@ -388,7 +424,13 @@ def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
     template = "actor_rollout_ref.model.custom_chat_template='x{{ messages[0].content }}'"
     assert launcher.main([*flags, f"--override={template}"]) == 1
     assert any("other token ids" in f for f in json.loads(capsys.readouterr().out)["findings"])
-    penalty = "+reward.reward_kwargs.missing_eos_penalty=0"  # ours is 1 with ppo, and every example ends
+    (tmp_path / "t.jinja").write_text("{% if brief %}Brief: {% endif %}{{ messages[0].content }}")
+    chat = [f"--chat_template={tmp_path}/t.jinja", "--chat", '--chat_template_kwargs={"brief": true}']
+    assert launcher.main([*flags, *chat]) == 0  # verl is told the switch, or its token ids were others
+    capsys.readouterr()
+    assert launcher.main([*flags, *chat, "--override=++data.apply_chat_template_kwargs.brief=False"]) == 1
+    assert any("other token ids" in f for f in json.loads(capsys.readouterr().out)["findings"])
+    penalty = "+reward.reward_kwargs.missing_eos_penalty=0"  # every example ends
     assert launcher.main([*flags, f"--override={penalty}"]) == 0
     assert launcher.main([*flags, "--override=+reward.reward_kwargs.overlong_share=1"]) == 0
 
@@ -396,11 +438,11 @@ def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
 # ------------------------------------------------------------------------------------------------ runs
 
 
-def run(folder: Path, *flags, timeout=240):
+def run(folder: Path, *flags):
     """The launcher's command line as a process of its own; all of its Ray ends with it."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU]
-    return run_command(command, cpu_env(), folder, timeout)
+    return run_command(command, cpu_env(), folder)
 
 
 def weights_of(folder: Path) -> dict:
@@ -412,7 +454,7 @@ def weights_of(folder: Path) -> dict:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def test_grpo_runs_saves_and_resumes(data, tmp_path):
+def test_grpo_runs_saves_and_resumes(data, tmp_path, capsys):
     fork = f"--override={forked_workers()}"
     # a little noise, so that scores of a group differ and teach, whatever was sampled
     noise = "import random\n\n\ndef noise(completions, **kwargs):\n    return [random.random() for _ in completions]\n"
@@ -428,16 +470,12 @@ def test_grpo_runs_saves_and_resumes(data, tmp_path):
         f"--output_dir={tmp_path}/out",
         fork,
     ]
-    flags = [*flags, "--precision=fp32"]
     done = run(tmp_path, *flags, "--steps=1")
     assert done.returncode == 0, done.stdout[-6000:]
     first = read_rows(tmp_path / "out" / "metrics.jsonl")
     assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
     assert first[1]["data"]["actor/lr"] == pytest.approx(1e-3)
-    refused = subprocess.run(
-        [sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU], env=cpu_env(), capture_output=True
-    )
-    assert refused.returncode == 2 and b"holds a run" in refused.stderr
+    assert launcher.main([*flags, *CPU]) == 2 and "holds a run" in capsys.readouterr().err
     start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
     done = run(tmp_path, *flags, "--steps=2", "--resume")
     assert done.returncode == 0, done.stdout[-6000:]
@@ -493,13 +531,13 @@ def cluster(tmp_path_factory):
 SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
 
 
-def test_ppo_is_submitted_and_a_failing_job_tells_its_end(data, tmp_path, cluster):
+def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, cluster, capsys):
     (tmp_path / "r.py").write_text(REWARD_FILE)
     flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly"]
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
-    done = run_script("verl_train", *flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT, env=env)
-    assert done.returncode == 2 and "got a cluster with 1 GPUs; expected 2" in done.stderr
-    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=240)
+    assert launcher.main([*flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT]) == 2
+    assert "got a cluster with 1 GPUs; expected 2" in capsys.readouterr().err
+    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
     assert done.returncode == 0, done.stderr[-6000:]
     assert json.loads(done.stdout)["status"] == "SUCCEEDED"
     metrics = [row for row in read_rows(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
@@ -520,7 +558,7 @@ def test_a_reward_that_raises_ends_a_submitted_job(data, tmp_path, cluster):
         f"{tmp_path}/r.py:wobbly",
     ]
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
-    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=240)
+    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
     assert done.returncode == 3, done.stderr[-6000:]
     assert "REWARD FAILED" in done.stderr and "the judge is down" in done.stderr and "is FAILED" in done.stderr
     assert "the judge is down" in (tmp_path / "out" / "reward_error.txt").read_text()

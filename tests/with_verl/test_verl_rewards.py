@@ -280,6 +280,8 @@ CASES = {  # reward, or a variant -> (columns of the row, completions whose scor
     "fuzzy_match": ({"answer": "the cat sat"}, ["a cat sat", "the cat sat", "dog"]),
     "numeric_correctness": ({"answer": "1234"}, ["$1,234.0", "1233"]),
     "math_equivalence": ({"answer": "0.5"}, [r"so \boxed{\frac{1}{2}}", r"\boxed{2}", ""]),
+    "squad_exact_match": ({"answer": "Eiffel tower"}, ["<answer>The Eiffel Tower.</answer>", "eiffel"]),
+    "squad_f1": ({"answers": {"text": ["Eiffel tower", "the tower"]}}, ["The tower in Paris", "Rome"]),
     "gsm8k": ({"answer": "9 * 2 = 18\n#### 18"}, ["#### 18", "She has 18 eggs."]),
     "multiple_choice": ({"answer": "B"}, ["The answer is (B).", "A) Paris B) Rome"]),
     "code_execution": ({"tests": TESTS}, [SQUARE, SAME]),
@@ -288,6 +290,8 @@ CASES = {  # reward, or a variant -> (columns of the row, completions whose scor
     "soft_xml_format": ({"answer": "2"}, ["<reasoning>x</reasoning> <answer>2</answer>", "2"]),
     "incremental_format": ({"answer": "2"}, ["<reasoning>x</reasoning>", "<answer>2</answer>", "<reasoning>"]),
     "think_format": ({"answer": "2"}, ["<think>1+1</think>2", "2"]),
+    "open_r1_format": ({"answer": "2"}, ["<think>\n1+1\n</think>\n<answer>\n2\n</answer>", "2"]),
+    "reasoning_steps": ({"answer": "2"}, ["First, 1.\nSecond, 2.\nFinally, 3.", "2"]),
     "tag_count": ({"answer": "2"}, ["<think>1+1</think><answer>2", ""]),
     "json_format": ({"answer": "2"}, ['{"a": [1]}', "a: 1"]),
     "json_schema": ({"schema": SCHEMA}, ['{"n": 1}', '{"n": "x"}']),
@@ -298,9 +302,12 @@ CASES = {  # reward, or a variant -> (columns of the row, completions whose scor
     "max_length_penalty": ({"answer": "2"}, ["a b c", "a " * 600]),
     "soft_overlong_punishment": ({"answer": "2"}, ["a", "a " * 9000, "a " * 12_000]),
     "cosine_scaled": ({"answer": "2"}, [r"\boxed{2}", r"\boxed{3}", r"Well, so it is \boxed{2}"]),
+    "token_cosine_scaled": ({"answer": "2"}, [r"\boxed{2}", r"\boxed{3}", r"Well, so it is \boxed{2}"]),
+    "length_range": ({"answer": "2"}, ["a b c", "a " * 60, "a " * 600]),
     "reasoning_quality": ({"prompt": "How many apples?"}, [WORDS, "Therefore thus because."]),
     "citation": ({"answer": "2"}, ["Water boils at 100 degrees [1]. It freezes.", "[1] [2]"]),
     "repetition_penalty": ({"answer": "2"}, ["a b c d", "no no no no no"]),
+    "token_repetition": ({"answer": "2"}, ["abcdef", "aaaaaaaa"]),
     "no_repetition": ({"answer": "2"}, ["the cat sat on the mat", "no no no no no no"]),
     "language_consistency": ({"prompt": "Wie geht es?"}, ["gut", "gut 好好好"]),
     "math_problem": ({"answer": "2"}, [r"\boxed{2}", "<reasoning>1+1</reasoning><answer>2</answer>", "3"]),
@@ -328,12 +335,15 @@ CASES = {  # reward, or a variant -> (columns of the row, completions whose scor
     "judged": ({"prompt": "2 + 2?", "answer": "4"}, ["Four", "Five Fs"]),
     "preferred": ({"prompt": "2 + 2?"}, ["Four", "Five, I think"]),
 }
+NEED_IDS = {"token_cosine_scaled", "token_repetition"}  # verl's own managers give none, that of verl_train.py does
+NEED_GROUPS = {"kimi_length"}  # verl scores completions one by one
 
 
 def test_every_reward_of_the_library_is_a_case():
     library = load_module(LIBRARY, f"script_library_{next(numbers)}")
     names = {function.__name__ for function in vars(library).values() if hasattr(function, "core")}
-    assert names <= {*CASES} and len(CASES) >= 50
+    assert names <= {*CASES, *NEED_GROUPS} and len(CASES) >= 50
+    assert {name for name in names if getattr(library, name).needs_group} == NEED_GROUPS
     assert {name for name, member in vars(library).items() if type(member) is library.Preset} <= {*CASES}
 
 
@@ -417,7 +427,7 @@ def in_verl(tokenizer, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, ppo, tmp_path):
+def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, ppo, tmp_path, capsys):
     """Ours, TRL's contract, verl's loader with the module of verl_train.py, and with a port of the template script."""
     from verl.trainer.ppo.reward import load_reward_manager
 
@@ -442,6 +452,10 @@ def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, p
 
     example = ["--example", json.dumps({"completion": texts[0], **columns})]
     port = tmp_path / "port.py"
+    if name in NEED_IDS:
+        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *example]) == 2
+        assert "which requires completion_ids; verl gives none" in capsys.readouterr().err and not port.exists()
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert template.main(["--from", f"{file}:{name}", "--output", str(port), *example]) == 0
@@ -449,3 +463,20 @@ def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, p
         results = [scored(manager, tokenizer, loaded, text) for text in texts]
     assert [result["reward_score"] for result in results] == pytest.approx(ours, abs=1e-12)
     assert all(result["reward_extra_info"]["raised"] == 0.0 for result in results)
+
+
+@pytest.mark.parametrize("name", sorted(NEED_GROUPS))
+def test_what_compares_a_group_is_refused(name, tmp_path, capsys):
+    """By the launcher before it starts anything, by itself and within a combination, and by the port."""
+    rows = [{"prompt": [{"role": "user", "content": str(i)}], "answer": "x"} for i in range(8)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = VARIANTS.format(library=str(LIBRARY), schema=SCHEMA, url="", model="").split("exact_any_case")[0]
+    text += f"both = lib.combine([lib.exact_match, lib.{name}], [1.0, 0.5], name='both')\n"
+    (tmp_path / "grouped.py").write_text(text)
+    sizes = ["--algorithm=grpo", "--group_size=4", "--batch_size=8", f"--data={tmp_path}/d.jsonl"]
+    for spec in (f"{LIBRARY}:{name}", f"{tmp_path}/grouped.py:both"):
+        for action in ("--print", "--check"):
+            assert launcher.main([action, *sizes, f"--output_dir={tmp_path}/out", f"--reward={spec}"]) == 2
+            assert "which compares the completions of a prompt" in capsys.readouterr().err
+        assert template.main(["--from", spec, "--output", str(tmp_path / "port.py")]) == 2
+        assert "which compares the completions of a prompt" in capsys.readouterr().err

@@ -72,6 +72,9 @@ def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
 
 def port_to_verl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
     """A compute_score for rewards of TRL's contract."""
+    whole = any(getattr(function, "needs_group", False) for function, _ in pairs)
+    got = f"got --from {args.source!r}, which compares the completions of a prompt"
+    need(not whole, f"{got}; verl scores each by itself; try ppo_train.py or grpo_train.py, which hand over groups")
     named = [p for s in signatures for p in s.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     own = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
     own |= {"prompt", "completion"}

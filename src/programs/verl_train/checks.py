@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import json
 import math
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,13 +13,20 @@ from pathlib import Path
 from parts.chat import give_template, template_settings
 from parts.messages import UserError, need, say
 from parts.prompts import encode_prompt
+from parts.reward_calls import call_limits
 from parts.shaping import overlong_penalty
 from parts.texts import visible_text
-from programs.verl_train.job_folder import EMBEDDED_SPECS, prepare_job, split_findings
-from programs.verl_train.memory import batch_findings, memory_findings, memory_plan, model_shape
-from programs.verl_train.overrides import Layout, Override
+from programs.verl_train.batches import batch_findings
+from programs.verl_train.engine_overrides import cpus_needed
+from programs.verl_train.hydra import Override
+from programs.verl_train.job_folder import EMBEDDED_SPECS, prepare_job
+from programs.verl_train.memory import memory_findings, memory_plan
+from programs.verl_train.model_size import model_shape
+from programs.verl_train.overrides import Layout
+from programs.verl_train.reward_files import import_findings
 from programs.verl_train.rewards import RewardBatcher
 from programs.verl_train.settings import INSTALL, VERL, Config
+from programs.verl_train.whole_batches import split_findings
 
 
 def need_verl() -> None:
@@ -94,7 +100,7 @@ def config_findings(composed) -> list[str]:
         else:
             found.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
     trainer, units = composed.trainer, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
-    needed = 2 + units + 3 * trainer.nnodes * trainer.n_gpus_per_node
+    needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     given = composed.ray_kwargs.ray_init.num_cpus
     if given is not None and given < needed:
         found.append(
@@ -155,7 +161,7 @@ def parquet_length(path: str) -> int:
     return pyarrow.parquet.read_metadata(path).num_rows
 
 
-def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[str]) -> tuple[list[dict], list[str]]:
+def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str]) -> tuple[list[dict], list[str]]:
     """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
     import numpy as np
     import torch
@@ -163,7 +169,8 @@ def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[s
     from verl import DataProto
     from verl.trainer.ppo.reward import load_reward_manager
 
-    manager, mine = load_reward_manager(composed, tokenizer), RewardBatcher(specs, columns)
+    manager = load_reward_manager(composed, tokenizer)
+    mine = RewardBatcher(config.reward or EMBEDDED_SPECS, columns, call_limits(config))
     examples, found = [], []
 
     def score(row: dict, text: str) -> tuple[dict, float]:
@@ -201,15 +208,6 @@ def reward_findings(composed, rows, tokenizer, specs: list[str], columns: list[s
     return examples, found
 
 
-def import_findings(module: Path) -> list[str]:
-    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
-    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
-    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
-    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
-
-
 def run_check(config: Config) -> int:
     """--check: compose, load and count everything; a JSON report on stdout, exit code 1 with findings."""
     need_verl()
@@ -234,10 +232,9 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
             findings += split_findings(Path(job.folder) / "verl_reward.py")
             data, more, rows, tokenizer = data_findings(composed, config)
             findings += more
-            specs = config.reward or EMBEDDED_SPECS
             examples = []
             if len(rows):
-                examples, more = reward_findings(composed, rows, tokenizer, specs, job.columns)
+                examples, more = reward_findings(composed, rows, tokenizer, config, job.columns)
                 findings += more
             report |= {"data": data, "reward": examples}
     print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))

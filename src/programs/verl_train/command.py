@@ -4,12 +4,17 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, say
+from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
-from programs.verl_train.clusters import batch_file, say_findings, submit_job
-from programs.verl_train.job_folder import prepare_job, say_notes, script, split_findings, write_script
+from programs.verl_train.job_folder import prepare_job
 from programs.verl_train.memory import memory_plan
+from programs.verl_train.refusals import say_notes
 from programs.verl_train.run import run_local
+from programs.verl_train.run_script import script, write_script
 from programs.verl_train.settings import Config, hardware_flags, parse_config
+from programs.verl_train.slurm import batch_file
+from programs.verl_train.submit import submit_job
+from programs.verl_train.whole_batches import split_findings
 
 
 def print_files(config: Config) -> int:

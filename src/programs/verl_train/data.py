@@ -1,13 +1,10 @@
 """Rows as verl reads them."""
 
-import contextlib
 import json
 import os
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_MODEL
-from parts.chat import template_text
-from parts.messages import need, say
+from parts.messages import need
 from parts.rows import check_prompt
 
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
@@ -114,45 +111,3 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
     pyarrow.parquet.write_table(table, temporary)
     os.replace(temporary, path)
-
-
-def own_template(model: str) -> bool:
-    """Whether a model brings a chat template; a hub id is taken to."""
-    folder = Path(model)
-    if not folder.is_dir() or (folder / "chat_template.jinja").exists():
-        return True
-    settings = folder / "tokenizer_config.json"
-    return settings.exists() and bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
-
-
-def plain_text_template(model: str) -> str:
-    """A template that writes text as it is, after the start token that the tokenizer puts before plain text."""
-    start = ""
-    with contextlib.suppress(OSError, ValueError):
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
-    return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-
-
-def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
-    """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
-    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
-    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
-    own = file or own_template(model)
-    has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
-    need(own or not chat, has)
-    if is_text == {True} and not chat:
-        if own and model != EMBEDDED_MODEL:
-            say(
-                f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
-                "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
-            )
-        return plain_text_template(model)
-    if file:
-        return template_text(file)
-    if own:
-        return None
-    say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
-    return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"

@@ -3,17 +3,17 @@
 from pathlib import Path
 
 from parts.optimizer import learning_rates
-from programs.verl_train.names import ACTOR, FSDP, MEGATRON, MODEL, OFF, OPTIM, REF, ROLLOUT
+from programs.verl_train.hydra import Override
+from programs.verl_train.names import ACTOR, COMPUTE, DTYPES, FSDP, MEGATRON, MODEL, OFF, OPTIM, REF, ROLLOUT
 from programs.verl_train.overrides import (
     Layout,
-    Override,
     algorithm_overrides,
     data_overrides,
     loss_overrides,
     reward_overrides,
     rollout_overrides,
-    split_override,
 )
+from programs.verl_train.refusals import split_override
 from programs.verl_train.settings import Config
 
 
@@ -95,15 +95,14 @@ def engine_overrides(config: Config, job: Layout) -> dict:
         (MEGATRON, f"{REF}.megatron", "critic.megatron") if megatron else (FSDP, f"{REF}.fsdp_config", "critic.fsdp")
     )
     trained = [actor, value] if critic else [actor]
-    long, short = {"fp32": ("float32", "fp32"), "bf16": ("bfloat16", "bf16"), "fp16": ("float16", "fp16")}[
-        config.precision
-    ]
     shard = "context_parallel_size" if megatron else "ulysses_sequence_parallel_size"
     sharded = trained if megatron else [*trained, ref]  # megatron's reference follows the actor
     strategy = {"model_engine": "megatron"} if megatron else {f"{ACTOR}.strategy": "fsdp2", "critic.strategy": "fsdp2"}
-    precision = {f"{part}.dtype": long for part in [*trained, ref]}
-    if not megatron:
-        precision[f"{ref}.model_dtype"] = short  # frozen weights need no master copy
+    if megatron:
+        precision = {f"{part}.dtype": DTYPES[config.precision] for part in [*trained, ref]}
+    else:  # FSDP does not read its `dtype`; frozen weights need no master copy
+        precision = {f"{part}.{COMPUTE}": config.precision for part in [*trained, ref]}
+        precision[f"{ref}.model_dtype"] = config.precision
     recompute = {f"{MODEL}.enable_gradient_checkpointing": config.gradient_checkpointing}
     if megatron and config.gradient_checkpointing:
         prefix = f"{MEGATRON}.override_transformer_config.recompute"
@@ -137,13 +136,16 @@ def engine_overrides(config: Config, job: Layout) -> dict:
 
 def trainer_overrides(config: Config, job: Layout) -> dict:
     """Steps, evaluation, checkpoints, logs, machines."""
-    c, output = config, Path(job.output)
+    c, output, gpus = config, Path(job.output), config.nodes * config.gpus_per_node
     samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
     contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
     ray = {}
     if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
-        ray = {"ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(c, 1)), "ray_kwargs.ray_init.address": "local"}
-    units = 8 if (job.cpus or c.cpus) >= cpus_needed(c, 8) else 1
+        ray = {
+            "ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(gpus, 1)),
+            "ray_kwargs.ray_init.address": "local",
+        }
+    units = 8 if (job.cpus or c.cpus) >= cpus_needed(gpus, 8) else 1
     return {
         # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
         "steps": {"trainer.total_training_steps": c.steps, "trainer.total_epochs": c.steps},
@@ -171,12 +173,12 @@ def trainer_overrides(config: Config, job: Layout) -> dict:
     }
 
 
-def cpus_needed(config: Config, storage_units: int) -> int:
+def cpus_needed(gpus: int, storage_units: int) -> int:
     """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
 
     The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
     """
-    return 2 + storage_units + 3 * config.gpus_per_node * config.nodes
+    return 2 + storage_units + 3 * gpus
 
 
 def model_path(model: str) -> str:

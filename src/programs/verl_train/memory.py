@@ -1,45 +1,8 @@
-"""Parameters, memory and batch arithmetic."""
-
-import contextlib
-import json
-import math
-import re
-import struct
-from pathlib import Path
+"""Memory of one GPU."""
 
 from parts.memory import DecoderShape, PassShape, backward_peak, decoder_shape, layer_activations
-from parts.messages import need
+from programs.verl_train.model_size import model_shape
 from programs.verl_train.settings import Config
-
-
-def count_parameters(config: Config) -> float | None:
-    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
-    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
-    if config.parameters:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
-        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
-        return float(match[1]) * units[match[2]]
-    total = 0
-    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
-        header = safetensors_header(path)
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(found[1]) * units[found[2]] if found else None)
-
-
-def model_shape(config: Config) -> dict:
-    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
-    folder = Path(config.model)
-    if not folder.is_dir():
-        with contextlib.suppress(ImportError, ValueError):
-            from huggingface_hub import try_to_load_from_cache
-
-            found = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(found).parent if isinstance(found, str) else folder
-    with contextlib.suppress(OSError, ValueError):
-        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return shape | (shape.get("text_config") or {})
-    return {}
 
 
 def activation_formula(model: DecoderShape, run: PassShape) -> str:
@@ -138,69 +101,3 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
             f"{config.vllm_memory * config.gpu_memory:g}; try a higher --vllm_memory or --rollout_tensor_parallel 2"
         )
     return sums, found
-
-
-def batch_findings(config: Config, shape: dict) -> list[str]:
-    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
-    c, gpus = config, config.nodes * config.gpus_per_node
-    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
-    checks = [
-        (gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple"),
-        (
-            gpus % c.rollout_tensor_parallel == 0 and c.gpus_per_node >= min(gpus, c.rollout_tensor_parallel),
-            f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
-        ),
-        (
-            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
-            f"micro_batch_tokens {c.micro_batch_tokens}; expected "
-            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
-        ),
-    ]
-    replicas = max(1, gpus // split)
-    part = c.batch_size // c.minibatches
-    checks.append(
-        (
-            part % replicas == 0,
-            f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl "
-            f"fills up with padding; try --batch_size {math.lcm(replicas, c.group_size) * c.minibatches}",
-        )
-    )
-    if c.loss == "gmpo":
-        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
-        checks.append(
-            (
-                c.micro_batch_tokens * c.sequence_parallel >= worst,
-                f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as "
-                "verl's geo_mean adds up the means of its micro-batches",
-            )
-        )
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        heads, size = shape.get(name), max(c.rollout_tensor_parallel, c.tensor_parallel)
-        if heads and name == "num_attention_heads":
-            size = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
-        if heads:
-            checks.append(
-                (
-                    heads % size == 0 or (size % heads == 0 and name != "num_attention_heads"),
-                    f"{heads} {name} over {size} GPUs; expected a multiple",
-                )
-            )
-    return [f"batch: got {text}" for fine, text in checks if not fine]
-
-
-def name_dtype(folder: Path) -> None:
-    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
-    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
-    if not weights or not config.is_file():
-        return
-    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
-    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
-    settings = json.loads(config.read_text(encoding="utf-8"))
-    if dtype:
-        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
-
-
-def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
-    with path.open("rb") as f:
-        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))

@@ -41,6 +41,8 @@ OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio 
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "rollout", "model"))
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
 OPTIM, MEGATRON, FSDP = f"{ACTOR}.optim", f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
 POLICY_LOSS, CORRECTION = f"{ACTOR}.policy_loss", "algorithm.rollout_correction"
 
 # Each setting and the keys of verl that it decides, alone or with others. a.{b,c} is a.b and a.c, @ is
@@ -113,11 +115,11 @@ lr_schedule: @actor.optim.lr_scheduler_type critic.optim.lr_scheduler_type
     @actor.optim.lr_decay_style critic.optim.lr_decay_style
 warmup_steps: @actor.optim.lr_warmup_steps critic.optim.lr_warmup_steps
 weight_decay: @actor.optim.weight_decay critic.optim.weight_decay
-adam_beta2: @actor.optim.betas critic.optim.betas
+adam_beta2: @actor.optim.{betas,override_optimizer_config} critic.optim.{betas,override_optimizer_config}
 adam_eps: @actor.optim.override_optimizer_config critic.optim.override_optimizer_config
 max_grad_norm: @actor.optim.clip_grad critic.optim.clip_grad
-precision: @actor.fsdp_config.dtype @ref.fsdp_config.{dtype,model_dtype}
-    critic.fsdp.dtype @actor.megatron.dtype @ref.megatron.dtype
+precision: @actor.fsdp_config.mixed_precision.param_dtype critic.fsdp.mixed_precision.param_dtype
+    @ref.fsdp_config.{mixed_precision.param_dtype,model_dtype} @actor.megatron.dtype @ref.megatron.dtype
     critic.megatron.dtype @rollout.dtype
 micro_batch_tokens: @actor.{use_dynamic_bsz,ppo_max_token_len_per_gpu}
     critic.{ppo_max_token_len_per_gpu,ppo_infer_max_token_len_per_gpu} @rollout.log_prob_max_token_len_per_gpu
@@ -208,6 +210,9 @@ TRAPS = {
     f"{ACTOR}.grad_clip": ("is not read by the engine", "--max_grad_norm"),
     "critic.grad_clip": ("is not read by the engine", "--max_grad_norm"),
     f"{ACTOR}.use_torch_compile": ("is not read by the engine", f"--override {FSDP}.use_torch_compile=False"),
+    f"{FSDP}.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
+    f"{REF}.fsdp_config.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
+    "critic.fsdp.dtype": ("is not read by the engine, which computes in mixed_precision", "--precision"),
     f"{REF}.fsdp_config.param_offload": ("changes nothing: the reference always waits in CPU memory", "leaving it out"),
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),

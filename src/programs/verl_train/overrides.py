@@ -1,18 +1,15 @@
 """Our settings as verl's overrides: data, rollout, algorithm, loss, rewards."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from parts.chat import template_settings
-from parts.messages import need
-from parts.presets import check_config
 from programs.verl_train.names import (
     ACTOR,
     ADVANTAGES,
     AGGREGATIONS,
     CORRECTION,
-    FIXED,
+    DTYPES,
     FSDP,
     KWARGS,
     LOSSES,
@@ -23,102 +20,9 @@ from programs.verl_train.names import (
     POLICY_LOSS,
     ROLLOUT,
     SAMPLER,
-    TABLE,
-    TRAPS,
 )
 from programs.verl_train.rewards import REWARD_ERROR
-from programs.verl_train.settings import VERL, Config
-
-
-@dataclass(frozen=True)
-class Override:
-    """One Hydra override and the setting that it comes from."""
-
-    key: str
-    value: object
-    source: str
-
-    def text(self) -> str:
-        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
-        if self.source == "override":
-            return f"{self.key}={self.value}"
-        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
-
-
-# keys that verl reads and its configuration files leave out
-ADDED = {
-    "reward.reward_kwargs.missing_eos_penalty",
-    "reward.reward_kwargs.overlong_share",
-    "algorithm.gdpo_reward_keys",
-    "algorithm.gdpo_reward_weights",
-    "ray_kwargs.ray_init.address",
-    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
-    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS)),
-}
-
-
-def hydra_value(value) -> str:
-    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "True", False: "False"}[value]
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{','.join(map(hydra_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
-    words = ("null", "true", "false", "nan", "inf")
-    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
-        return value
-    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
-    return "'" + escaped.replace("'", "\\'") + "'"
-
-
-def check_expressible(config: Config) -> None:
-    """Raise UserError for settings that verl cannot express."""
-    check_config(config)
-    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
-    for name, (allowed, why) in FIXED.items():
-        value = getattr(config, name)
-        acts = config.advantage in relevant.get(name, {config.advantage})
-        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
-    c = config
-    need(
-        c.kl_estimator != "k3_ratio" or not c.kl_coef,
-        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
-    )
-    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
-    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
-    learns = c.vf_coef or c.advantage != "gae"
-    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
-    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
-    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
-    need(
-        c.lr_schedule != "linear" or c.backend == "megatron",
-        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
-    )
-    halves = c.precision != "fp32" or c.backend == "fsdp2"
-    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
-    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
-    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
-    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
-    old = c.advantage in OLD_TRAINER
-    need(
-        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
-    )
-    prompts = c.batch_size // c.group_size
-    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
-    need(
-        prompts % c.minibatches == 0,
-        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
-        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
-    )
-    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
-    need(
-        len(chosen) == 1,
-        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
-    )
+from programs.verl_train.settings import Config
 
 
 @dataclass
@@ -138,19 +42,6 @@ class Layout:
     def file(self, name: str) -> str:
         """Path of a file of the job folder."""
         return str(Path(self.folder) / name)
-
-
-def split_override(text: str) -> tuple[str, str, str]:
-    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
-    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
-    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
-    sign, key, value = match.groups()
-    for trap, (why, instead) in TRAPS.items():
-        need(
-            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
-            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
-        )
-    return sign or "", key, value
 
 
 def data_overrides(config: Config, job: Layout) -> dict:
@@ -183,7 +74,6 @@ def data_overrides(config: Config, job: Layout) -> dict:
 
 def rollout_overrides(config: Config, job: Layout) -> dict:
     """Who samples, and how."""
-    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[config.precision]
     lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
@@ -193,7 +83,7 @@ def rollout_overrides(config: Config, job: Layout) -> dict:
         "top_k": {f"{ROLLOUT}.top_k": config.top_k or -1},
         "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
         "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
-        "precision": {f"{ROLLOUT}.dtype": dtype},
+        "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},
         "lora_rank": lora,
     }
 

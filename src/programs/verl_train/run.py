@@ -12,14 +12,17 @@ from pathlib import Path
 
 from parts.folders import follow_umask
 from parts.messages import need, say
+from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import missing_engine, need_verl
-from programs.verl_train.clusters import say_findings
-from programs.verl_train.job_folder import need_whole, prepare_job, script, split_findings, write_script
-from programs.verl_train.memory import name_dtype
+from programs.verl_train.job_folder import prepare_job
+from programs.verl_train.model_size import safetensors_header
 from programs.verl_train.names import ROLLOUT
-from programs.verl_train.overrides import Layout, split_override
+from programs.verl_train.overrides import Layout
+from programs.verl_train.refusals import split_override
 from programs.verl_train.rewards import REWARD_ERROR
+from programs.verl_train.run_script import script, write_script
 from programs.verl_train.settings import INSTALL, Config
+from programs.verl_train.whole_batches import need_whole, split_findings
 
 
 def run_local(config: Config) -> int:
@@ -94,3 +97,15 @@ def finish(config: Config, job: Layout, code: int) -> int:
     summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
     print(json.dumps(summary, indent=1))
     return 0
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if not weights or not config.is_file():
+        return
+    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
+    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    if dtype:
+        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")

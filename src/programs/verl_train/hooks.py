@@ -1,4 +1,4 @@
-"""Estimators and managers that verl does not have."""
+"""What verl loads of ours: a reward manager, a replay buffer, and estimators that it lacks."""
 
 import contextlib
 from pathlib import Path

@@ -1,0 +1,51 @@
+"""One override in Hydra's grammar."""
+
+import re
+from dataclasses import dataclass
+
+from programs.verl_train.names import COMPUTE, KWARGS, OPTIM, TABLE
+
+# keys that verl reads and its configuration files leave out
+ADDED = {
+    "reward.reward_kwargs.missing_eos_penalty",
+    "reward.reward_kwargs.overlong_share",
+    "algorithm.gdpo_reward_keys",
+    "algorithm.gdpo_reward_weights",
+    "ray_kwargs.ray_init.address",
+    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
+    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
+    *(key for keys in TABLE.values() for key in keys if key.startswith(KWARGS) or key.endswith(COMPUTE)),
+}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One Hydra override and the setting that it comes from."""
+
+    key: str
+    value: object
+    source: str
+
+    def text(self) -> str:
+        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
+        if self.source == "override":
+            return f"{self.key}={self.value}"
+        return f"{'+' if self.key in ADDED else ''}{self.key}={hydra_value(self.value)}"
+
+
+def hydra_value(value) -> str:
+    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "True", False: "False"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
+    words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
+        return value
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
+    return "'" + escaped.replace("'", "\\'") + "'"

@@ -1,0 +1,85 @@
+"""What verl cannot express, ignores, or would do behind a user's back: errors and notes."""
+
+import dataclasses
+import re
+
+from parts.messages import need, say
+from parts.presets import check_config
+from programs.verl_train.names import FIXED, NOTES, OLD_TRAINER, TRAPS
+from programs.verl_train.settings import VERL, Config
+
+
+def check_expressible(config: Config) -> None:
+    """Raise UserError for settings that verl cannot express."""
+    check_config(config)
+    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
+    for name, (allowed, why) in FIXED.items():
+        value = getattr(config, name)
+        acts = config.advantage in relevant.get(name, {config.advantage})
+        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+    c = config
+    need(
+        c.kl_estimator != "k3_ratio" or not c.kl_coef,
+        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
+    )
+    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
+    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
+    learns = c.vf_coef or c.advantage != "gae"
+    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
+    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
+    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
+    need(
+        c.lr_schedule != "linear" or c.backend == "megatron",
+        "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron",
+    )
+    halves = c.precision != "fp32" or c.backend == "fsdp2"
+    need(halves, "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16")
+    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
+    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
+    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
+    old = c.advantage in OLD_TRAINER
+    need(
+        not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
+    )
+    prompts = c.batch_size // c.group_size
+    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
+    need(
+        prompts % c.minibatches == 0,
+        f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
+        f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
+    )
+    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
+    need(
+        len(chosen) == 1,
+        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
+    )
+
+
+def split_override(text: str) -> tuple[str, str, str]:
+    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
+    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
+    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
+    sign, key, value = match.groups()
+    for trap, (why, instead) in TRAPS.items():
+        need(
+            key != trap and not key.startswith(f"{trap}.") and not trap.startswith(f"{key}."),
+            f"got --override {text!r}: {key} {why}; expected a key that verl {VERL} acts upon; try {instead}",
+        )
+    return sign or "", key, value
+
+
+def say_notes(config: Config) -> None:
+    """Tell which of the user's settings mean nothing to verl, or something else."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
+    for name in told:
+        if getattr(config, name) != defaults[name]:
+            say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
+    if config.warmup_steps:
+        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
+    if config.loss in ("clip_cov", "kl_cov"):
+        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
+    if config.advantage == "gdpo":
+        say("note: advantage gdpo: verl counts a reward that does not apply as 0, ours leaves it out")
+    if config.advantage in OLD_TRAINER:
+        say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")

@@ -1,0 +1,114 @@
+"""The reward's files, copied into the job with what they import."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from parts.messages import UserError, need
+from parts.reward_forms import load_rewards
+
+MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+NAME = "verl_train_job"
+if NAME not in sys.modules:
+    spec = importlib.util.spec_from_file_location(NAME, HERE / "verl_train.py")
+    sys.modules[NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[NAME])
+{code}
+'''
+
+
+def imported_names(source: str, package: list[str]) -> list[str]:
+    """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            value = node.args[0].value
+            found += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
+    parts = [name.split(".") for name in found if name]
+    return list(dict.fromkeys(".".join(words[: i + 1]) for words in parts for i in range(len(words))))
+
+
+def imported_files(path: Path) -> list[Path]:
+    """The Python files beside a file that it imports, directly or through each other; itself comes first."""
+    folder, found, waiting = path.parent, [], [path]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found.append(file)
+        package = list(file.relative_to(folder).parts[:-1])
+        try:
+            names = imported_names(file.read_text(encoding="utf-8"), package)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"got {file}, which cannot be read ({error}); expected Python source in UTF-8") from None
+        for name in names:
+            base = folder.joinpath(*name.split("."))
+            if name.split(".")[0] not in sys.stdlib_module_names:
+                waiting += [f for f in (base.with_name(base.name + ".py"), base / "__init__.py") if f.is_file()]
+    return found
+
+
+def write_reward_module(
+    folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = "", limits=()
+):
+    """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
+
+    A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(__file__, folder / "verl_train.py")
+    folders, moved = {}, []
+    for old in folder.glob("rewards_*"):
+        shutil.rmtree(old, ignore_errors=True)
+    for spec in specs:
+        target, star, weight = spec.partition("*")
+        file, _, name = target.rpartition(":")
+        path = Path(file).resolve()
+        load_rewards(spec)  # its errors are best told here
+        place = folders.setdefault(path.parent, folder / f"rewards_{len(folders)}")
+        if not place.is_dir():
+            place.mkdir()
+            for other in map(Path, ship):  # a user's own file of a name wins
+                got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward needs"
+                need(other.is_file(), got)
+                shutil.copyfile(other, place / other.name)
+        for other in imported_files(path):
+            copy_to = place / other.relative_to(path.parent)
+            copy_to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(other, copy_to)
+        moved.append(f"{place.name}/{path.name}:{name}{star}{weight}")
+    code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
+    code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
+    code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
+    module = folder / "verl_reward.py"
+    module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
+    code = "sys.modules[NAME].register_estimators()\n"
+    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
+    code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
+    hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)
+    (folder / "verl_hooks.py").write_text(hooks, encoding="utf-8")
+    return module
+
+
+def import_findings(module: Path) -> list[str]:
+    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
+    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
+    done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
+    last = (done.stderr.strip() or "no message").splitlines()[-1]
+    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
+    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []

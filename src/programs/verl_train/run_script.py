@@ -1,0 +1,38 @@
+"""run.sh: the command."""
+
+import shlex
+from pathlib import Path
+
+from programs.verl_train.hydra import Override
+from programs.verl_train.job_folder import environment
+from programs.verl_train.names import TABLE
+from programs.verl_train.overrides import Layout
+from programs.verl_train.settings import VERL, Config
+
+
+def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
+    """run.sh: the command, each override below the setting that it comes from."""
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Written by verl_train.py for verl {VERL}; from the settings to the overrides.",
+        "set -e",
+    ]
+    lines += [f"cd {shlex.quote(job.folder)}"] if job.folder else []
+    lines += [] if config.slurm else ["unset RAY_ADDRESS"]  # the Ray of a --run is its own, in all its processes
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(job).items()]
+    lines += ["overrides=("]
+    source = None
+    for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+        if override.source != source:
+            source = override.source
+            given = "" if source == "override" else f": {getattr(config, source)}"
+            lines.append(f"  # {source}{given}".replace("\n", " "))
+        lines.append(f"  {shlex.quote(override.text())}")
+    lines += [")", f'exec {python} -u -m verl.trainer.main_ppo "${{overrides[@]}}"', ""]
+    return "\n".join(lines)
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write an executable file."""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)

@@ -1,0 +1,101 @@
+"""Rewards that need whole groups or batches, which verl does not give."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+from parts.messages import need, say
+from parts.reward_calls import CallLimits
+from parts.rewards import Reward
+from programs.verl_train.rewards import RewardBatcher
+
+OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+
+
+def refuse_groups(reward: Reward) -> None:
+    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
+    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
+    need(
+        not names,
+        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
+        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
+    )
+
+
+def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
+    """Rows and completions to try whether a reward function scores each completion by itself.
+
+    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
+    length.
+    """
+    known, first = RewardBatcher(specs, columns), rows[:1]
+    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
+    tried, texts = [], []
+    for row in chosen:
+        truth = row["reward_model"]["ground_truth"]
+        gold = str(truth)[:200] or "yes"
+        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
+        tried += [known.row(row["data_source"], truth, extra)] * 4
+        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
+    return {"rows": tried, "texts": texts}
+
+
+def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
+    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
+
+    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
+    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
+    """
+    rows, texts = batch["rows"], batch["texts"]
+    ids = [list(range(len(text.split()))) for text in texts]
+    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
+    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
+    each = [reward([row], [text], [own])[1] for row, text, own in zip(rows, texts, ids, strict=True)]
+    alone = {name: [parts[name][0] for parts in each] for name in together}
+    return {
+        name: [together[name], alone[name]]
+        for name in together
+        if near(together[name], again[name]) and not near(together[name], alone[name])
+    }
+
+
+def near(first: list, second: list) -> bool:
+    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
+    return all(
+        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+TRIAL = """
+import json, runpy, sys
+module = runpy.run_path(sys.argv[1])
+trial = json.load(open(sys.argv[2], encoding="utf-8"))
+own = sys.modules[module["NAME"]]
+print("\\nTRIAL " + json.dumps(own.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
+"""
+
+
+def split_findings(module: Path, timeout_s: float = 300) -> list[str]:
+    """Reward functions that need whole batches, tried in a process of its own; one that raises is told elsewhere."""
+    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json"))]
+    try:
+        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        say(f"note: 8 completions took the reward over {timeout_s:g} s, so it was not tried on parts of a batch")
+        return []
+    answers = [line for line in done.stdout.splitlines() if line.startswith("TRIAL ")]
+    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    return [
+        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
+        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
+        f"them in 8 processes; {OUR_TRAINERS}"
+        for name, (together, alone) in found.items()
+    ]
+
+
+def need_whole(findings: list[str]) -> None:
+    """Raise UserError for the first finding."""
+    need(not findings, "; ".join(findings[:1]))
