@@ -40,6 +40,7 @@ import dataclasses
 import difflib
 import functools
 import gc
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -632,6 +633,35 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
+# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        return 130
+    finally:
+        leave_processes()
+
+
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
@@ -1053,6 +1083,68 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
+# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+
+
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
 
 
@@ -1343,6 +1435,45 @@ def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
     return adapters if lora else full
 
 
+# ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
+
+PANELS = (  # title and metrics of each plot; what a run does not log is left out
+    ("reward", ("reward/mean", "eval/accuracy")),
+    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
+    (
+        "explained variance, equal groups, overlap",
+        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    ),
+    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
+)
+
+
+def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
+    """Draw six panels (title, metrics) over the steps that a metrics.jsonl has."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=8)
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
 # -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
 
 
@@ -1358,6 +1489,99 @@ def forget_after(path: Path, step: int) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text("".join(kept), encoding="utf-8")
     os.replace(temporary, path)
+
+
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
+
+    Args:
+        start: the step that a resumed run goes on from; -1 for a new one.
+        steps: those of the whole run.
+        report_to: names of trackers.
+    """
+
+    panels = PANELS  # of curves.png
+
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        self.show(step, metrics)
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward and speed beside it."""
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl, if there is one."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
 
 
 # -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
@@ -1390,6 +1614,23 @@ def write_folder(target: Path, write) -> None:
         raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
 
 
+def check_folder(config: BaseConfig) -> None:
+    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+    elif (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+
+
 def make_folder(config: BaseConfig) -> None:
     """Create the output folder, once everybody has looked for another run's files in it."""
     gather_rows([None])
@@ -1409,6 +1650,20 @@ def write_settings(config: BaseConfig) -> None:
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
+
+
+def run_summary(config: BaseConfig, state: dict) -> dict:
+    """Steps, seed, folder and both held-out evaluations of a run's state."""
+    summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+    for when in ("before", "after"):
+        evaluation = state[f"eval_{when}"]
+        if evaluation:
+            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
+            summary |= {f"eval_{when}": evaluation}
+    return summary
+
 
 def report(config: BaseConfig, summary: dict) -> None:
     """Write summary.json and print what a person wants to know at the end."""
@@ -1417,13 +1672,21 @@ def report(config: BaseConfig, summary: dict) -> None:
     folder = Path(config.output_dir)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
-        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-        for before, after in pairs:
-            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+        print_held_out(summary)
     print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
     print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+def print_held_out(summary: dict) -> None:
+    """Print completions and figures of the held-out prompts, before and after."""
+    pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+    for before, after in pairs:
+        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+        print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+    for key, (name, form) in HELD_OUT.items():
+        if f"{key}_before" in summary:
+            before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
+            print(f"held-out {name} {before} -> {after}", end=", ")
 
 
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)
@@ -1640,24 +1903,6 @@ class Stage:
     learning_rate: float = 0.0
 
 
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
-    """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-        expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
-    return scores
-
-
 def plain_function(function):
     """The user's function inside a PerSample; any other as it is."""
     return function.function if isinstance(function, PerSample) else function
@@ -1688,15 +1933,7 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        given = {**reward_arguments([row], [""], [[]]), "trainer_state": None, "log_extra": None, "log_metric": None}
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    f"expected that column too{suggest(p.name, list(row['columns']))}; or rename it in the file",
-                )
+        check_columns(self.functions, row, others=("trainer_state", "log_extra", "log_metric"))
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -1749,30 +1986,19 @@ class Scorer:
 
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
-
         function = self.functions[name]
 
         def given(chosen: slice) -> dict:
             arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
             return arguments | {"completions": completions[chosen], **extra}
 
-        def where(i: int) -> str:
-            return f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
         except CallFailed as failed:
-            error = failed.__cause__
-            raised = f"raised {type(error).__name__}: {error}"
-            if isinstance(function, PerSample):
-                raise RewardError(f"{where(failed.number)}: {raised}") from error
-            for i in range(0 if is_passing(error) else len(completions)):  # a lost connection is of no row
-                try:
-                    scored_batch(function, given(slice(i, i + 1)), self.limits)
-                except CallFailed as alone:
-                    cause = alone.__cause__
-                    raise RewardError(f"{where(i)}: raised {type(cause).__name__}: {cause}") from cause
-            raise RewardError(f"reward {name}: {raised} on a batch, though on no single row of it") from error
+            cause, call = failed.__cause__, failed.number
+            raise blamed_row(
+                name, function, call, cause, completions, lambda row: given(slice(row, row + 1)), self.limits
+            ) from cause
         return checked_scores(name, result, completions)
 
     def samples(self, eos_ids: list[int]) -> list[dict]:
@@ -2023,6 +2249,18 @@ METRICS = {
     "step_time": "time/step",
 }
 
+TRL_PANELS = (
+    ("reward", ("reward/mean", "eval/accuracy")),
+    (
+        "groups without signal, clipped, truncated (share)",
+        ("reward/zero_std_frac", "policy/clip_frac", "rollout/truncated_frac"),
+    ),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("KL to the reference (nats per token)", ("kl/ref",)),
+    ("entropy (nats)", ("policy/entropy",)),
+    ("gradient norm", ("optim/grad_norm",)),
+)
+
 
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
@@ -2034,87 +2272,23 @@ def our_metrics(logs: dict) -> dict:
     return found
 
 
-def draw_curves(source: Path, target: Path) -> None:
-    """Draw reward, learning signal, length, KL, entropy and gradient norm over the steps."""
-    import matplotlib
+class TrlLog(RunLog):
+    """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    panels = [
-        ("reward", ["reward/mean", "eval/accuracy"]),
-        ("groups without signal, clipped, truncated (share)", ["reward/zero_std_frac", "policy/clip_frac"]),
-        ("completion length (tokens)", ["rollout/length_mean"]),
-        ("KL to the reference (nats per token)", ["kl/ref"]),
-        ("entropy (nats)", ["policy/entropy"]),
-        ("gradient norm", ["optim/grad_norm"]),
-    ]
-    panels[1][1].append("rollout/truncated_frac")
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
-    temporary = target.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
-    os.replace(temporary, target)
-
-
-class Journal:
-    """Writes metrics.jsonl, samples.jsonl and curves.png, and shows progress, on rank 0; does nothing elsewhere."""
+    panels = TRL_PANELS
 
     def __init__(self, config: Config, steps: int, start: int):
-        self.dir, self.active, self.bar = Path(config.output_dir), world()[0] == 0, None
-        if not self.active:
-            return
-        from tqdm import tqdm
+        super().__init__(config, start, steps, report_to=[])
 
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            forget_after(self.dir / name, start)
-        wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=steps, initial=max(start, 0), mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+    def show(self, step: int, metrics: dict) -> None:
+        """Show the reward beside the bar."""
         if "reward/mean" in metrics:
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
-        if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
 
     def advance(self, step: int) -> None:
         """Move the bar to a step."""
         if self.active:
             self.bar.update(step - self.bar.n)
-
-    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
-        """Append a few samples to samples.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:count]:
-                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
-                f.write(json.dumps({"step": step, "kind": kind, **entry}, ensure_ascii=False) + "\n")
-
-    def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl."""
-        if self.active and (self.dir / "metrics.jsonl").exists():
-            draw_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
-
-    def close(self) -> None:
-        """Finish the bar."""
-        if self.active:
-            self.bar.close()
 
 
 # ---------------------------------------------------------------- checkpoints (src/programs/grpo_train/checkpoints.py)
@@ -2135,22 +2309,12 @@ def saved_steps(config: Config) -> dict[int, Path]:
 
 def resume_point(config: Config) -> Path | None:
     """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    folder, saved = Path(config.output_dir), saved_steps(config)
+    check_folder(config)
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
         return None
-    if (folder / "config.json").exists():
-        before, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in before and before[k] != settings[k]]
-        text = ", ".join(f"{k} {before[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    saved = saved_steps(config)
     if not saved:
-        say(f"warning: got --resume, but {folder} holds no complete checkpoint; starting at step 0")
+        say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
     return saved[max(saved)] if saved else None
 
 
@@ -2232,7 +2396,7 @@ class GrpoRun:
 
     def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
-        self.trainer = self.journal = self.stop = None
+        self.trainer = self.log = self.stop = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
 
@@ -2250,7 +2414,7 @@ class GrpoRun:
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
         metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
-        self.journal.samples(step, "eval", samples)
+        self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
 
@@ -2267,7 +2431,7 @@ class GrpoRun:
             schedule.lr_lambdas = [lambda step, f=f: f(step) * self.rate_factor(step) for f in plain]
         if self.held_out and self.kept["eval_before"] is None:
             self.kept["eval_before"] = self.held_out_evaluation(0)
-            self.journal.metrics(0, self.kept["eval_before"]["metrics"])
+            self.log.metrics(0, self.kept["eval_before"]["metrics"])
 
     def rate_factor(self, step: int) -> float:
         """Learning rate of the stage over that of the first, which is the run's."""
@@ -2297,8 +2461,8 @@ class GrpoRun:
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
-            self.journal.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
-        self.journal.advance(step)
+            self.log.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+        self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
         if self.signum and whole and not last:
@@ -2320,10 +2484,10 @@ class GrpoRun:
 
     def write(self, step: int, metrics: dict) -> None:
         """One line of metrics.jsonl, with an evaluation that waits for it."""
-        self.journal.metrics(step, metrics | self.pending)
+        self.log.metrics(step, metrics | self.pending)
         self.pending = {}
         if self.config.plot_every and step % self.config.plot_every == 0:
-            self.journal.plot()
+            self.log.plot()
 
     def on_log(self, args, state, control, logs=None, **_):
         """Write TRL's figures under our names; stop where they are not finite, or no reward applies."""
@@ -2643,7 +2807,7 @@ def train(config: Config) -> int:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
     make_folder(config)
-    run.journal, run.stop = Journal(config, plan.steps, start), StopRequest()
+    run.log, run.stop = TrlLog(config, plan.steps, start), StopRequest()
     write_settings(config)
     try:
         if start >= plan.steps:
@@ -2651,19 +2815,15 @@ def train(config: Config) -> int:
             trainer.state.global_step = start
         else:
             run_steps(trainer, checkpoint)
-        run.journal.plot()
+        run.log.plot()
         step = trainer.state.global_step
         if run.signum and step < plan.steps:
             say(f"stopped by signal {run.signum} after step {step}; go on with --resume")
             return 128 + run.signum
-        summary = {"steps": step, "seed": config.seed, "output_dir": config.output_dir}
-        for name in ("before", "after"):
-            if run.kept[f"eval_{name}"]:
-                summary |= {f"accuracy_{name}": run.kept[f"eval_{name}"]["metrics"]["eval/accuracy"]}
-                summary |= {f"eval_{name}": run.kept[f"eval_{name}"]}
+        summary = run_summary(config, {**run.kept, "step": step})
         export_final(config, trainer)
     finally:
-        run.journal.close()
+        run.log.close()
         run.stop.restore()
     run.trainer = trainer = None
     gc.collect()  # the samples below load final/ beside what is left
@@ -2704,23 +2864,16 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         raise
 
 
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    config = parse_arguments(argv)
+    with quiet_libraries(config):
+        return print_plan(config) if config.dry_run else train(config)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    try:
-        config = parse_arguments(sys.argv[1:] if argv is None else argv)
-        with quiet_libraries(config):
-            return print_plan(config) if config.dry_run else train(config)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:  # a full disk while logging, say
-        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped at once; the newest checkpoint is intact, go on with --resume")
-        return 130
-    finally:
-        leave_processes()
+    return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

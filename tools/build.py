@@ -34,6 +34,7 @@ FLOORS = (
     "settings",
     "presets",
     "processes",
+    "exit_codes",
     "numerics",
     "kl",
     "advantages",
@@ -63,6 +64,7 @@ FLOORS = (
     "folders",
     "checkpoints",
     "summary",
+    "progress",
 )
 ELSEWHERE = {"reward_functions_library": "examples"}  # programs that are not written to scripts/
 KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__"}

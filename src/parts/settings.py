@@ -105,6 +105,30 @@ def check_numbers(config) -> None:
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
 
 
+def check_trainer(config: BaseConfig) -> None:
+    """Raise UserError for settings of a trainer that are out of range or cannot work together."""
+    check_numbers(config)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    need(
+        config.mismatch_low <= 1 <= config.mismatch_high,
+        "got bounds of mismatch that leave out 1; expected low <= 1 <= high",
+    )
+    fixed = config.aggregation == "fixed_length"
+    need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
+
+
 def free_on_resume(config) -> set[str]:
     """Names of the settings that may change on --resume."""
     return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}

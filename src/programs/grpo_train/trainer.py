@@ -26,7 +26,7 @@ class GrpoRun:
 
     def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
-        self.trainer = self.journal = self.stop = None
+        self.trainer = self.log = self.stop = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
 
@@ -44,7 +44,7 @@ class GrpoRun:
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
         metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
-        self.journal.samples(step, "eval", samples)
+        self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
 
@@ -61,7 +61,7 @@ class GrpoRun:
             schedule.lr_lambdas = [lambda step, f=f: f(step) * self.rate_factor(step) for f in plain]
         if self.held_out and self.kept["eval_before"] is None:
             self.kept["eval_before"] = self.held_out_evaluation(0)
-            self.journal.metrics(0, self.kept["eval_before"]["metrics"])
+            self.log.metrics(0, self.kept["eval_before"]["metrics"])
 
     def rate_factor(self, step: int) -> float:
         """Learning rate of the stage over that of the first, which is the run's."""
@@ -91,8 +91,8 @@ class GrpoRun:
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
-            self.journal.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
-        self.journal.advance(step)
+            self.log.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+        self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
         if self.signum and whole and not last:
@@ -114,10 +114,10 @@ class GrpoRun:
 
     def write(self, step: int, metrics: dict) -> None:
         """One line of metrics.jsonl, with an evaluation that waits for it."""
-        self.journal.metrics(step, metrics | self.pending)
+        self.log.metrics(step, metrics | self.pending)
         self.pending = {}
         if self.config.plot_every and step % self.config.plot_every == 0:
-            self.journal.plot()
+            self.log.plot()
 
     def on_log(self, args, state, control, logs=None, **_):
         """Write TRL's figures under our names; stop where they are not finite, or no reward applies."""

@@ -5,9 +5,8 @@ from parts.batches import micro_batches, trimmed
 from parts.forward import predicting_states, token_logprobs, token_values
 from parts.kl import kl_estimate, kl_loss
 from parts.losses import LOSSES, covariance_choice, likelihood_ratio, mismatch_weights, value_loss
-from parts.messages import DivergedError
 from parts.models import Models
-from parts.optimizer import apply_gradients, learning_rates, lr_factor, switch_checkpointing
+from parts.optimizer import apply_gradients, count_bad_update, learning_rates, set_learning_rates, switch_checkpointing
 from parts.precision import autocast, widest_float
 from parts.processes import gather_rows, of_first_process, sum_over_processes, world
 from programs.ppo_train.experience import contributing
@@ -132,9 +131,7 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
 
     switch_checkpointing(models, config.gradient_checkpointing)
     train_policy = step >= config.critic_warmup_steps
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
+    set_learning_rates(config, optimizer, step)
     if config.loss == "clip_cov":
         draw = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
         batch = batch | {"draw": torch.as_tensor(draw).to(widest_float(models.device)).to(models.device)}
@@ -153,12 +150,8 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
                 break
             norms = apply_gradients(config, optimizer, scaler)
             finite = bool(torch.isfinite(norms).all())
-            skipped, health["bad"] = skipped + (not finite), 0 if finite else health["bad"] + 1
-            if health["bad"] >= config.max_bad_updates:
-                raise DivergedError(
-                    f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-                    "try a lower --lr, or --precision bf16 in place of fp16"
-                )
+            count_bad_update(config, step, health, finite)
+            skipped += not finite
             if finite:
                 applied.append(torch.cat([sums.cpu(), norms]))
                 ratio_max = max(ratio_max, peak.item())
