@@ -107,7 +107,7 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):

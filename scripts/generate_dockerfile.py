@@ -64,7 +64,7 @@ BUNDLE = Path(__file__).resolve().parent.parent
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 # ----------------------------------------------------------------- tables (src/programs/generate_dockerfile/tables.py)

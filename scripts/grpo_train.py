@@ -110,7 +110,7 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):
@@ -434,7 +434,7 @@ def config_of(profile: str):
     for name, value in {"profile": profile, **PROFILES[profile]}.items():
         meta = types[name].metadata
         changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
-    return dataclasses.make_dataclass(Config, changed, bases=(Config,))
+    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
 
 
 def parse_arguments(argv: list[str]) -> Config:

@@ -117,7 +117,7 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):

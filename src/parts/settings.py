@@ -11,7 +11,7 @@ from parts.messages import UserError, need, suggest
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):
