@@ -668,7 +668,7 @@ IMPORTS = [  # (a sign of use, the line)
 ]
 
 
-# ---------------------------------------------------------------- texts (src/programs/create_reward_template/texts.py)
+# ---------------------------------------------------------- assembly (src/programs/create_reward_template/assembly.py)
 
 
 def put_in(text: str, **words) -> str:

@@ -44,7 +44,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# ------------------------------------------------------------------------------ names (src/programs/diagnose/names.py)
+# ---------------------------------------------------------------- metric names (src/programs/diagnose/metric_names.py)
 
 TREND_STEPS = 10  # fewer: no trend is judged
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -604,7 +604,7 @@ def is_solved(run: LoggedRun) -> bool:
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
 
-# -------------------------------------------------------------------------- reading (src/programs/diagnose/reading.py)
+# ------------------------------------------------------------------ log reading (src/programs/diagnose/log_reading.py)
 
 
 def need_log(condition, message: str) -> None:
@@ -1311,7 +1311,7 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     return sorted(found, key=lambda f: f.severity == "note"), left_out
 
 
-# ---------------------------------------------------------------------------- output (src/programs/diagnose/output.py)
+# ---------------------------------------------------------- report and plot (src/programs/diagnose/report_and_plot.py)
 
 TOO_SHORT = "too short to judge"
 

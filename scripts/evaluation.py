@@ -463,7 +463,7 @@ def give_template(tokenizer, file: str) -> None:
         tokenizer.chat_template = template_text(file)
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -928,7 +928,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
     return ids, mask
 
 
-# ------------------------------------------------------------------------------------ decoding (src/parts/decoding.py)
+# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -1241,7 +1241,7 @@ def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int)
     return windows
 
 
-# ------------------------------------------------------------------------------ data (src/programs/evaluation/data.py)
+# ---------------------------------------------------- rows and siblings (src/programs/evaluation/rows_and_siblings.py)
 
 
 def ranks() -> tuple[int, int]:

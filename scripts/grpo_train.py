@@ -796,7 +796,7 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1584,7 +1584,7 @@ class RunLog:
                 close()
 
 
-# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:
@@ -2230,7 +2230,7 @@ def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[di
     return metrics | {"eval/length_mean": statistics.fmean(s["length"] for s in samples)}, samples
 
 
-# ------------------------------------------------------------------------------ logs (src/programs/grpo_train/logs.py)
+# ------------------------------------------------------------------------ run log (src/programs/grpo_train/run_log.py)
 
 # TRL's names of what metrics.jsonl calls otherwise
 METRICS = {

@@ -936,7 +936,7 @@ def load_splits(config: BaseConfig, tokenizer) -> tuple[list[dict], list[dict]]:
     return rows, load_prompts(config, tokenizer, held_out) if held_out else []
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1708,7 +1708,7 @@ def trimmed(batch: dict, rows) -> tuple[dict, slice]:
     return {name: x[rows, columns] for name, x in batch.items()}, columns
 
 
-# ------------------------------------------------------------------------------------ decoding (src/parts/decoding.py)
+# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -2495,7 +2495,7 @@ class RunLog:
                 close()
 
 
-# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:

@@ -170,7 +170,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def text_of_turns(completion) -> str:
@@ -446,7 +446,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------- limits (src/programs/reward_preflight/limits.py)
+# ------------------------------------------------------------ thresholds (src/programs/reward_preflight/thresholds.py)
 
 LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
 OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
@@ -1342,7 +1342,7 @@ def percentile_ms(seconds: list[float], share: float) -> float | None:
     return round(1e3 * seconds[max(0, math.ceil(share * len(seconds)) - 1)], 3) if seconds else None
 
 
-# ---------------------------------------------------------------------- input (src/programs/reward_preflight/input.py)
+# -------------------------------------------------------------------- inputs (src/programs/reward_preflight/inputs.py)
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
@@ -1415,7 +1415,7 @@ def resolve(spec: str, library: str) -> str:
     return f"{library}:{spec}"
 
 
-# -------------------------------------------------------------------- output (src/programs/reward_preflight/output.py)
+# -------------------------------------------------------------------- report (src/programs/reward_preflight/report.py)
 
 
 def aligned(lines: list[list]) -> str:

@@ -2133,7 +2133,7 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
         raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None
 
 
-# ----------------------------------------------------------------------------- caller (src/programs/sandbox/caller.py)
+# ------------------------------------------------------------------------- run code (src/programs/sandbox/run_code.py)
 
 
 def run_code(

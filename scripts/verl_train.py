@@ -752,7 +752,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1384,7 +1384,7 @@ def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
     return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
 
 
-# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:

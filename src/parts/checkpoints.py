@@ -6,9 +6,9 @@ import random
 import shutil
 from pathlib import Path
 
-from parts.folders import check_folder, write_folder
 from parts.messages import UserError, say
 from parts.models import Models
+from parts.output_folder import check_folder, write_folder
 from parts.processes import gather_rows, world
 from parts.settings import BaseConfig
 from parts.tokenizers import save_tokenizer

@@ -6,7 +6,7 @@ import sys
 from parts.messages import RewardError, need, say, suggest
 from parts.reward_calls import CallFailed, CallLimits, answers, is_passing, reward_calls, scored_batch
 from parts.reward_forms import PerSample, as_reward, load_rewards, reward_arguments
-from parts.texts import text_of_turns
+from parts.reward_texts import text_of_turns
 
 
 def checked_scores(name: str, result, completions: list) -> list[float | None]:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from programs.diagnose.advice import ADVICE, NOTES
-from programs.diagnose.names import SETTINGS, SOLVED
+from programs.diagnose.metric_names import SETTINGS, SOLVED
 from programs.diagnose.statistics import ends, is_format, onset, window
 
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from programs.diagnose.logged_run import Finding, LoggedRun
-from programs.diagnose.output import TOO_SHORT
+from programs.diagnose.report_and_plot import TOO_SHORT
 
 
 def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:

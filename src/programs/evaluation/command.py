@@ -6,8 +6,8 @@ from pathlib import Path
 
 from parts.exit_codes import exit_code, quiet_environment
 from programs.evaluation.comparison import print_comparison, read_report
-from programs.evaluation.data import ranks
 from programs.evaluation.models import open_models
+from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.run import evaluate, task_rows
 from programs.evaluation.settings import Config, parse_config, spread_pairs
 from programs.evaluation.task_table import check_choices, make_task

@@ -11,9 +11,9 @@ from pathlib import Path
 from parts.chat import template_settings
 from parts.messages import UserError, need, say
 from programs.evaluation.cache import compute
-from programs.evaluation.data import ranks, rows_of
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
 from programs.evaluation.report import html_report, print_metrics, write_text
+from programs.evaluation.rows_and_siblings import ranks, rows_of
 from programs.evaluation.scored_tasks import Perplexity
 from programs.evaluation.settings import Config
 from programs.evaluation.statistics import summarize

@@ -36,7 +36,7 @@ ROOMS = (
     "rewards",
     "stages",
     "evaluation",
-    "logs",
+    "run_log",
     "checkpoints",
     "trainer",
     "prepare",

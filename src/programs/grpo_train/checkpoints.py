@@ -4,10 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
-from parts.folders import check_folder, follow_umask, write_folder
 from parts.messages import need, say
+from parts.output_folder import check_folder, follow_umask, write_folder
 from parts.processes import world
-from parts.texts import visible_text
+from parts.reward_texts import visible_text
 from programs.grpo_train.settings import Config
 
 

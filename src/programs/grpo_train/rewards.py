@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from parts.reward_calls import CallFailed, CallLimits, scored_batch
 from parts.reward_forms import PerSample, as_reward, reward_arguments
+from parts.reward_texts import text_of_turns, visible_text
 from parts.rewards import blamed_row, check_columns, checked_scores
-from parts.texts import text_of_turns, visible_text
 
 
 @dataclass

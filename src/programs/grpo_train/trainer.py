@@ -12,8 +12,8 @@ from parts.processes import gather_rows, world
 from programs.grpo_train.arithmetic import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
 from programs.grpo_train.evaluation import evaluate
-from programs.grpo_train.logs import our_metrics
 from programs.grpo_train.rewards import Scorer, Stage, signal_free
+from programs.grpo_train.run_log import our_metrics
 from programs.grpo_train.settings import Config
 from programs.grpo_train.stages import stage_at
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from parts.checkpoints import export, find_checkpoint, restore, save_checkpoint
 from parts.exit_codes import exit_code, quiet_environment
-from parts.folders import make_folder, write_settings
 from parts.messages import RewardError
 from parts.models import check_context
+from parts.output_folder import make_folder, write_settings
 from parts.precision import settle_precision
 from parts.processes import start_processes, world
 from parts.progress import Progress, fresh_state

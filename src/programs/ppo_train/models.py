@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_REWARDS
-from parts.decoding import check_pads
+from parts.cache_probe import check_pads
 from parts.forward import check_logits
 from parts.messages import need
 from parts.models import Models, add_lora, end_and_pad_ids, load_network, load_policy, unwrapped

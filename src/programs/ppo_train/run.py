@@ -8,11 +8,11 @@ from pathlib import Path
 
 from parts.checkpoints import export, find_checkpoint, restore, save_checkpoint
 from parts.exit_codes import exit_code, quiet_environment
-from parts.folders import make_folder, write_settings
 from parts.kl import next_kl_coef
 from parts.losses import check_loss
 from parts.messages import RewardError
 from parts.models import check_context
+from parts.output_folder import make_folder, write_settings
 from parts.precision import settle_precision
 from parts.presets import check_config
 from parts.processes import start_processes, world

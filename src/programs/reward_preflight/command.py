@@ -4,11 +4,11 @@ import argparse
 import sys
 
 from parts.messages import UserError, need, say, suggest
-from programs.reward_preflight.input import resolve
-from programs.reward_preflight.limits import LIBRARY, TOKEN_CHARACTERS
+from programs.reward_preflight.inputs import resolve
 from programs.reward_preflight.modes import list_library, preflight, score_file
 from programs.reward_preflight.probes import PROBES, number_of
 from programs.reward_preflight.reward_process import serve_rewards
+from programs.reward_preflight.thresholds import LIBRARY, TOKEN_CHARACTERS
 
 
 def share_of(text: str) -> tuple[str, float]:

@@ -38,6 +38,6 @@ ROOMS = (
     "endpoint",
     "process",
     "python_tests",
-    "caller",
+    "run_code",
     "command",
 )

@@ -14,8 +14,8 @@ from pathlib import Path
 from parts.chat import give_template, template_settings
 from parts.messages import UserError, need, say
 from parts.prompts import encode_prompt
+from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
-from parts.texts import visible_text
 from programs.verl_train.job_folder import EMBEDDED_SPECS, prepare_job, split_findings
 from programs.verl_train.memory import batch_findings, memory_findings, memory_plan, model_shape
 from programs.verl_train.overrides import Layout, Override
