@@ -179,14 +179,19 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
@@ -685,46 +690,69 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            is_hub_id(source) and suffix not in READERS,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
     try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
+        return READERS[suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -794,6 +822,61 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
             f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
             "try --chat"
         )
+
+
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], (*RESERVED, config.prompt_column)
+    template = template_settings(config)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        try:
+            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    return kept
+
+
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts, each read by `load`."""
+    rows = load(config, tokenizer, config.data)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return rows, load(config, tokenizer, held_out) if held_out else []
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -1161,6 +1244,20 @@ def precision_on(precision: str, device) -> str:
 # -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
 
 
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
@@ -1691,6 +1788,8 @@ def print_held_out(summary: dict) -> None:
 
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)
 
+TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
+
 
 def trl_template_settings(config: Config) -> dict:
     """Settings of the chat template, from --chat_template_kwargs or TRL's field of that name in --trainer_args."""
@@ -1703,16 +1802,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows, column = read_rows(source), config.prompt_column
     need(rows, f"got data {source!r} without rows; expected at least one")
-    reserved = {
-        "prompt",
-        "prompts",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-        column,
-    }
+    reserved = {*RESERVED, *TRL_EXTRAS, column}
     template, kept = trl_template_settings(config), []
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
@@ -1731,11 +1821,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
             "try the model's -Instruct or -it variant, or prompts that are plain strings",
         )
         try:
-            if isinstance(prompt, str):
-                ids = tokenizer(text=prompt)["input_ids"]
-            else:
-                ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-                ids = ids["input_ids"]
+            ids = encode_prompt(tokenizer, prompt, **template)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
             raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
         need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
@@ -1750,29 +1836,14 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def load_tasks(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out rows."""
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return load_task(config, tokenizer, config.data), load_task(config, tokenizer, held_out) if held_out else []
-
-
 def left_tokenizer(config: Config):
-    """The model's tokenizer, padding on the left; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, padding_side="left", truncation_side="left")
-    except (OSError, ValueError) as error:
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    """The model's tokenizer, padding on the left."""
+    tokenizer = open_tokenizer(config, padding_side="left", truncation_side="left")
     need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
-    give_template(tokenizer, config.chat_template)
     return tokenizer
 
 
-# ------------------------------------------------------------------ arithmetic (src/programs/grpo_train/arithmetic.py)
+# ------------------------------------------------------------------ batch plan (src/programs/grpo_train/batch_plan.py)
 
 
 @dataclass
@@ -1842,6 +1913,9 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
         passed = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if config.shuffle_dataset else None
         order += range(count) if passed is None else passed.tolist()
     return order[:length]
+
+
+# ------------------------------------------------------------ trl arguments (src/programs/grpo_train/trl_arguments.py)
 
 
 def trl_settings(config: Config, steps: int) -> dict:
@@ -1933,7 +2007,7 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row, others=("trainer_state", "log_extra", "log_metric"))
+        check_columns(self.functions, row, others=TRL_EXTRAS)
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -2661,7 +2735,7 @@ def prepare_run(config: Config) -> Prepared:
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
     tokenizer = left_tokenizer(config)
-    rows, held_out = load_tasks(config, tokenizer)
+    rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)

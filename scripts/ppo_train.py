@@ -180,14 +180,19 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
@@ -758,12 +763,6 @@ def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, complet
 # -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
 
 
-#
-# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
-# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
-# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
-
-
 def group_stats(x, groups):
     """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
 
@@ -907,6 +906,9 @@ def gae_advantages(rewards, values, mask, config, **_):
     return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
 
 
+# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
+# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
+# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
 ADVANTAGES = {
     "gae": gae_advantages,
     "grpo": grpo_advantages,
@@ -926,16 +928,14 @@ ADVANTAGES = {
 # ---------------------------------------------------------------------------------------- losses (src/parts/losses.py)
 
 
-#
-# Each takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config, and
-# returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
-
-
 @dataclass(frozen=True)
 class PolicyLoss:
     """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
 
-    They do where a term stands outside the advantage, or where tokens are chosen among those of the whole minibatch.
+    The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
+    and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
+
+    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole minibatch.
     Where they do not, such rows are left out of the networks.
     """
 
@@ -965,7 +965,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     """
     import torch
 
-    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    ratio = likelihood_ratio(logprobs, old_logprobs)
     plain = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
     loss = torch.maximum(plain, bounded)
@@ -1079,8 +1079,8 @@ def clip_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
 
 def kl_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
     """-A ratio, plus kl_cov_coef |log-ratio| on the chosen tokens: KL-Cov (Cui 2025, arXiv 2505.22617, eq. 12-13)."""
-    d = logprobs - old_logprobs
-    return -advantages * d.clamp(-20, 20).exp() + config.kl_cov_coef * d.abs() * chosen, chosen
+    ratio, distance = likelihood_ratio(logprobs, old_logprobs), (logprobs - old_logprobs).abs()
+    return -advantages * ratio + config.kl_cov_coef * distance * chosen, chosen
 
 
 LOSSES = {
@@ -1233,46 +1233,69 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            is_hub_id(source) and suffix not in READERS,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
     try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
+        return READERS[suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -1346,6 +1369,8 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
 
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
@@ -1361,7 +1386,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
-    kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
+    kept, reserved = [], (*RESERVED, config.prompt_column)
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
@@ -1402,12 +1427,12 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
     return picked
 
 
-def load_splits(config: BaseConfig, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out prompts."""
-    rows = load_prompts(config, tokenizer, config.data)
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts, each read by `load`."""
+    rows = load(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, load_prompts(config, tokenizer, held_out) if held_out else []
+    return rows, load(config, tokenizer, held_out) if held_out else []
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -1877,21 +1902,27 @@ def remember_padding(tokenizer):
     return tokenizer
 
 
-def load_tokenizer(config: BaseConfig):
-    """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
-    logging.disable_progress_bar()
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = remember_padding(AutoTokenizer.from_pretrained(config.model))
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
+    """The tokenizer of a model that is trained or sampled here, to be saved as it was."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
+    return remember_padding(open_tokenizer(config))
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:

@@ -80,14 +80,19 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]

@@ -32,7 +32,8 @@ Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged
 ROOMS = (
     "settings",
     "data",
-    "arithmetic",
+    "batch_plan",
+    "trl_arguments",
     "rewards",
     "stages",
     "evaluation",

@@ -10,6 +10,7 @@ from parts.reward_calls import CallFailed, CallLimits, scored_batch
 from parts.reward_forms import PerSample, as_reward, reward_arguments
 from parts.reward_texts import text_of_turns, visible_text
 from parts.rewards import blamed_row, check_columns, checked_scores
+from programs.grpo_train.data import TRL_EXTRAS
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row, others=("trainer_state", "log_extra", "log_metric"))
+        check_columns(self.functions, row, others=TRL_EXTRAS)
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""

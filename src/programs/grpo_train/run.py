@@ -10,13 +10,13 @@ from parts.output_folder import make_folder, write_settings
 from parts.processes import StopRequest, world
 from parts.reward_texts import text_of_turns
 from parts.summary import report, run_summary
-from programs.grpo_train.arithmetic import trl_config
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
 from programs.grpo_train.dry_run import print_plan
 from programs.grpo_train.prepare import prepare_run, quiet_libraries
 from programs.grpo_train.run_log import TrlLog
 from programs.grpo_train.settings import PROFILES, Config, parse_arguments
 from programs.grpo_train.trainer import GrpoRun, make_trainer
+from programs.grpo_train.trl_arguments import trl_config
 
 
 def train(config: Config) -> int:

@@ -9,7 +9,7 @@ from parts.chat import as_turns
 from parts.messages import DivergedError, RewardError, UserError, need, say
 from parts.models import keep_differentiable, nf4_config
 from parts.processes import gather_rows, world
-from programs.grpo_train.arithmetic import BatchPlan, prompt_order
+from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
 from programs.grpo_train.evaluation import evaluate
 from programs.grpo_train.rewards import Scorer, Stage, signal_free

@@ -27,6 +27,7 @@ Deliberately left out: languages other than Python; programs that need processes
 """
 
 ROOMS = (
+    "errors",
     "limits",
     "values",
     "kernel",
