@@ -2601,15 +2601,8 @@ def make_callback(run: GrpoRun):
     return type("RunCallback", (TrainerCallback, ExportableState), static)()
 
 
-def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
-    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
-    from datasets import Dataset
-    from transformers import PrinterCallback
-    from trl import GRPOTrainer
-
-    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
-    sent = [as_turns(row["prompt"], config.chat) for row in rows]
-    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+def adapters_and_rounding(config: Config, args) -> dict:
+    """Arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for."""
     extra = {}
     if config.lora_rank:
         from peft import LoraConfig
@@ -2622,6 +2615,30 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
+    return extra
+
+
+def check_length(config: Config, model, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    need(
+        not limit or longest + config.max_completion_length <= limit,
+        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
+        "together; try a lower --max_completion_length or --max_prompt_length",
+    )
+
+
+def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
+    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
+
+    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    sent = [as_turns(row["prompt"], config.chat) for row in rows]
+    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+    extra = adapters_and_rounding(config, args)
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
@@ -2640,13 +2657,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
-    limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
-    longest = max(len(row["prompt_ids"]) for row in [*rows, *run.held_out])
-    need(
-        not limit or longest + config.max_completion_length <= limit,
-        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
-        "together; try a lower --max_completion_length or --max_prompt_length",
-    )
+    check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
 
 

@@ -935,8 +935,8 @@ class PolicyLoss:
     The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
     and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
 
-    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole minibatch.
-    Where they do not, such rows are left out of the networks.
+    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
+    minibatch. Where they do not, such rows are left out of the networks.
     """
 
     per_token: object  # the function
@@ -3633,17 +3633,8 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
             if train_policy or not models.critic.backbone:
                 hidden = predicting_states(models.policy, piece)
         if train_policy:
-            weights = token_weights(mask, config, tokens, sequences)
-            logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
-            per_token, seen = policy_terms(config, piece, logprobs)
-            loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
-            ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
-            kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
-            sums[0] += (per_token.detach() * weights).sum()
-            means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
-            sums[1:9] += (means * mask).sum((1, 2)) / trained
-            sums[9] += (seen["kl_ref"] * mask).sum() / sequences
-            ratio_max = torch.maximum(ratio_max, (ratio * mask).max())
+            loss, figures, peak = policy_share(config, models, piece, hidden, (tokens, sequences, trained))
+            sums, ratio_max = sums + figures, torch.maximum(ratio_max, peak)
             if not models.critic or models.critic.backbone:
                 scaler.scale(loss).backward()  # frees this graph before the critic's is built
                 loss = 0.0
@@ -3656,6 +3647,33 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
             sums[4] += error.detach()
             scaler.scale(loss + config.vf_coef * error).backward()
     return sums, ratio_max
+
+
+def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple):
+    """A micro-batch's share of the policy's loss.
+
+    Args:
+        hidden: [B, T, H], the states that predict each token.
+        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
+
+    Returns:
+        (loss with its graph, the sums of `accumulate_gradients`, largest ratio).
+    """
+    import torch
+
+    tokens, sequences, trained = whole
+    mask, sums = piece["loss_mask"], torch.zeros(10, device=models.device)
+    weights = token_weights(mask, config, tokens, sequences)
+    logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
+    per_token, seen = policy_terms(config, piece, logprobs)
+    ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
+    kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+    sums[0] = (per_token.detach() * weights).sum()
+    means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
+    sums[1:9] = (means * mask).sum((1, 2)) / trained
+    sums[9] = (seen["kl_ref"] * mask).sum() / sequences
+    loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
+    return loss, sums, (ratio * mask).max()
 
 
 def policy_terms(config: Config, piece: dict, logprobs):

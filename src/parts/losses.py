@@ -15,8 +15,8 @@ class PolicyLoss:
     The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
     and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
 
-    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole minibatch.
-    Where they do not, such rows are left out of the networks.
+    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
+    minibatch. Where they do not, such rows are left out of the networks.
     """
 
     per_token: object  # the function

@@ -32,6 +32,7 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short to judge; of 
 
 ROOMS = (
     "metric_names",
+    "thresholds",
     "advice",
     "statistics",
     "logged_run",
