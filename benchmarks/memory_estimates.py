@@ -192,8 +192,8 @@ def measure(name: str) -> dict:
     measured = allocated_peak(step)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     heads = {
-        "ppo": lambda: trainer.policy_head(config, shape, run),
-        "distillation": lambda: trainer.student_head(config, shape, run),
+        "ppo": lambda: trainer.head_of_pieces(config, shape, run, trainer.POLICY_BUFFERS),
+        "distillation": lambda: trainer.head_of_pieces(config, shape, run, trainer.STUDENT_BUFFERS),
         "trl": lambda: trainer.trl_head(shape, run, fused=False),
     }
     predicted = trainer.backward_peak(shape, run, heads[case[0]]())

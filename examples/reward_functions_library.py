@@ -38,7 +38,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# ---------------------------------------------------------- loading (src/programs/reward_functions_library/loading.py)
+# ------------------------------------------ neighbour files (src/programs/reward_functions_library/neighbour_files.py)
 
 _LOCK = threading.RLock()
 
@@ -286,7 +286,7 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
     return function
 
 
-# ---------------------------------------------------------------- text (src/programs/reward_functions_library/text.py)
+# ---------------------------------------------------- text parts (src/programs/reward_functions_library/text_parts.py)
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _NUMBER = re.compile(
@@ -1251,7 +1251,7 @@ class AdaptiveReward(Combined):
 combine = Combined
 
 
-# -------------------------------------------------------------- names (src/programs/reward_functions_library/names.py)
+# ---------------------------------------------------------- presets (src/programs/reward_functions_library/presets.py)
 
 
 # ---- presets, and the names that older code knows

@@ -79,6 +79,18 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    return known
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -668,7 +680,7 @@ IMPORTS = [  # (a sign of use, the line)
 ]
 
 
-# ---------------------------------------------------------------- texts (src/programs/create_reward_template/texts.py)
+# ---------------------------------------------------------- assembly (src/programs/create_reward_template/assembly.py)
 
 
 def put_in(text: str, **words) -> str:
@@ -1323,10 +1335,7 @@ def write_reward(args, text: str) -> dict:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = template_parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    args = parse_flags(parser, argv)
     try:
         check_flags(args)
         if args.output:

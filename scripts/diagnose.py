@@ -44,12 +44,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# ------------------------------------------------------------------------------ names (src/programs/diagnose/names.py)
-
-TREND_STEPS = 10  # fewer: no trend is judged
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
-SOLVED = 0.95
-GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
+# ---------------------------------------------------------------- metric names (src/programs/diagnose/metric_names.py)
 
 # what each framework's log calls the quantities below; a name in <> stands for any text
 OURS = {
@@ -219,6 +214,14 @@ SETTINGS = {
         "batch": "data.train_batch_size",
     },
 }
+
+
+# -------------------------------------------------------------------- thresholds (src/programs/diagnose/thresholds.py)
+
+TREND_STEPS = 10  # fewer: no trend is judged
+CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
+SOLVED = 0.95
+GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 
 
 # ---------------------------------------------------------------------------- advice (src/programs/diagnose/advice.py)
@@ -604,7 +607,7 @@ def is_solved(run: LoggedRun) -> bool:
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
 
-# -------------------------------------------------------------------------- reading (src/programs/diagnose/reading.py)
+# ------------------------------------------------------------------ log reading (src/programs/diagnose/log_reading.py)
 
 
 def need_log(condition, message: str) -> None:
@@ -1311,9 +1314,7 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     return sorted(found, key=lambda f: f.severity == "note"), left_out
 
 
-# ---------------------------------------------------------------------------- output (src/programs/diagnose/output.py)
-
-TOO_SHORT = "too short to judge"
+# ---------------------------------------------------------- report and plot (src/programs/diagnose/report_and_plot.py)
 
 
 def print_verdict(data: dict) -> None:
@@ -1354,28 +1355,9 @@ def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
     figure, axes = pyplot.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
     for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
         for run in runs:
-            for name in names:
-                points = sorted(run.series.get(name, {}).items())
-                label = run.names.get(name, name) + (
-                    f" · {Path(run.path).parent.name or run.path}" if len(runs) > 1 else ""
-                )
-                if points:
-                    marker = "o" if len(points) < 20 else None
-                    axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
-        marks = [f for f in reports[0]["findings"] if f["severity"] == "finding"] if len(runs) == 1 else []
-        for f in marks:
-            if axis.lines and f["metric"] in [line.get_label() for line in axis.lines]:
-                axis.axvline(f["step"], color="tab:red", linestyle="--", linewidth=1)
-                axis.annotate(
-                    f["id"],
-                    (f["step"], 0.5),
-                    xycoords=("data", "axes fraction"),
-                    rotation=90,
-                    ha="right",
-                    va="center",
-                    color="tab:red",
-                    fontsize=8,
-                )
+            draw_lines(axis, run, names, several=len(runs) > 1)
+        if len(runs) == 1:
+            mark_findings(axis, reports[0]["findings"])
         axis.set(title=title, xlabel="step")
         axis.grid(alpha=0.3)
         if axis.lines:
@@ -1393,7 +1375,30 @@ def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
         pyplot.close(figure)
 
 
+def draw_lines(axis, run: LoggedRun, names: list[str], several: bool) -> None:
+    """Draw the metrics of a run that its log has; where there are several runs, each line says whose it is."""
+    whose = f" · {Path(run.path).parent.name or run.path}" if several else ""
+    for name in names:
+        points = sorted(run.series.get(name, {}).items())
+        if points:
+            marker = "o" if len(points) < 20 else None
+            label = run.names.get(name, name) + whose
+            axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
+
+
+def mark_findings(axis, findings: list[dict]) -> None:
+    """Mark the findings about the metrics of a panel at their steps."""
+    shown = [line.get_label() for line in axis.lines]
+    look = {"rotation": 90, "ha": "right", "va": "center", "color": "tab:red", "fontsize": 8}
+    for finding in findings:
+        if finding["severity"] == "finding" and finding["metric"] in shown:
+            axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
+            axis.annotate(finding["id"], (finding["step"], 0.5), xycoords=("data", "axes fraction"), **look)
+
+
 # -------------------------------------------------------------------------- verdict (src/programs/diagnose/verdict.py)
+
+TOO_SHORT = "too short to judge"
 
 
 def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:

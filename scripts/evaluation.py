@@ -108,7 +108,7 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):
@@ -177,14 +177,19 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
@@ -321,6 +326,41 @@ def leave_processes() -> None:
         dist.destroy_process_group()
 
 
+# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def quiet_environment() -> None:
+    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        return 130
+    finally:
+        leave_processes()
+
+
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
@@ -344,46 +384,69 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            is_hub_id(source) and suffix not in READERS,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
     try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
+        return READERS[suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -429,7 +492,7 @@ def give_template(tokenizer, file: str) -> None:
         tokenizer.chat_template = template_text(file)
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -719,6 +782,65 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
 # -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
 
 
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -737,15 +859,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        given = reward_arguments([row], [""], [[]])
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    "expected that column too; try --reward FILE.py:function with a function for this data",
-                )
+        check_columns(self.functions, row)
 
     def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
         """Raw results by function; async ones run together."""
@@ -756,7 +870,12 @@ class Reward:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
-            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+
+            def alone(row: int) -> dict:
+                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
+
+            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
+            raise error from failed.__cause__
         results = {name: [next(found) for _ in own] for name, own in calls.items()}
         return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -765,7 +884,7 @@ class Reward:
         if not rows:  # more processes than held-out prompts
             return [], {}
         results = self.run(rows, completions, completion_ids)
-        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        parts = {name: checked_scores(name, result, completions) for name, result in results.items()}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -774,39 +893,6 @@ class Reward:
             self.silent = True
             say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
         return scores, parts
-
-    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
-        """Turn a function's result into floats and None, or raise RewardError."""
-        values = result.tolist() if hasattr(result, "tolist") else result
-        if not isinstance(values, list | tuple) or len(values) != len(completions):
-            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-            expected = f"expected a list of {len(completions)}, one per completion{one}"
-            raise RewardError(f"reward {name}: got {got}; {expected}")
-        checked = []
-        for i, value in enumerate(values):
-            value = value.item() if hasattr(value, "item") else value
-            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
-                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-            checked.append(None if value is None else float(value))
-        return checked
-
-    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
-        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
-        if isinstance(function, PerSample):
-            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
-        if is_passing(error):  # of the connection, not of a row
-            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
-        for row, text in enumerate(completions):
-            try:
-                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
-            except CallFailed as failed:
-                cause = failed.__cause__
-                where = f"reward {name}, row {row}, completion {text[:200]!r}"
-                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
-        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
@@ -871,7 +957,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
     return ids, mask
 
 
-# ------------------------------------------------------------------------------------ decoding (src/parts/decoding.py)
+# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -1184,7 +1270,7 @@ def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int)
     return windows
 
 
-# ------------------------------------------------------------------------------ data (src/programs/evaluation/data.py)
+# ---------------------------------------------------- rows and siblings (src/programs/evaluation/rows_and_siblings.py)
 
 
 def ranks() -> tuple[int, int]:
@@ -2091,14 +2177,19 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         "keys": keys,
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
+    return result, samples_of(task, zip(rows, prompts, keys, grouped, records, strict=True))
+
+
+def samples_of(task: Task, scored) -> list[dict]:
+    """What samples.jsonl has of each (row, prompt, key, outputs, records)."""
     samples = []
-    for row, prompt, key, outs, recs in zip(rows, prompts, keys, grouped, records, strict=True):
-        for number, rec in enumerate(recs):
-            out = outs[number] if not task.logprobs else {}
+    for row, prompt, key, outputs, records in scored:
+        for number, record in enumerate(records):
+            output = outputs[number] if not task.logprobs else {}
             shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
-            shown |= {"prompt": prompt, "completion": out.get("text"), "finish": out.get("finish")}
-            samples.append(shown | {"tokens": out.get("tokens"), **rec})
-    return result, samples
+            shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
+            samples.append(shown | {"tokens": output.get("tokens"), **record})
+    return samples
 
 
 def unique_keys(texts: list[str]) -> list[str]:
@@ -2814,23 +2905,12 @@ def run(config: Config) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    try:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        return run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv)))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:
-        print(
-            f"error: got {error}; expected to read and write files; mend it and run the same command", file=sys.stderr
-        )
-        return 2
-    except KeyboardInterrupt:
-        say("stopped; what was computed is in the cache, the same command goes on")
-        return 130
-    finally:
-        leave_processes()
+    quiet_environment()
+    return exit_code(
+        lambda: run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv))),
+        mend="mend it and run the same command",
+        stopped="stopped; what was computed is in the cache, the same command goes on",
+    )
 
 
 if __name__ == "__main__":

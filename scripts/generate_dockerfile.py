@@ -65,7 +65,7 @@ BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_l
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 # ----------------------------------------------------------------- tables (src/programs/generate_dockerfile/tables.py)

@@ -40,6 +40,7 @@ import dataclasses
 import difflib
 import functools
 import gc
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -110,7 +111,7 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):
@@ -179,14 +180,19 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
@@ -434,7 +440,7 @@ def config_of(profile: str):
     for name, value in {"profile": profile, **PROFILES[profile]}.items():
         meta = types[name].metadata
         changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
-    return dataclasses.make_dataclass(Config, changed, bases=(Config,))
+    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
 
 
 def parse_arguments(argv: list[str]) -> Config:
@@ -633,6 +639,35 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
+# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        return 130
+    finally:
+        leave_processes()
+
+
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
@@ -656,46 +691,69 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            is_hub_id(source) and suffix not in READERS,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
     try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
+        return READERS[suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -767,7 +825,62 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], (*RESERVED, config.prompt_column)
+    template = template_settings(config)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        try:
+            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    return kept
+
+
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts, each read by `load`."""
+    rows = load(config, tokenizer, config.data)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return rows, load(config, tokenizer, held_out) if held_out else []
+
+
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1054,6 +1167,68 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
+# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+
+
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
 
 
@@ -1070,6 +1245,20 @@ def precision_on(precision: str, device) -> str:
 # -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
 
 
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
@@ -1344,6 +1533,45 @@ def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
     return adapters if lora else full
 
 
+# ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
+
+PANELS = (  # title and metrics of each plot; what a run does not log is left out
+    ("reward", ("reward/mean", "eval/accuracy")),
+    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
+    (
+        "explained variance, equal groups, overlap",
+        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    ),
+    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
+)
+
+
+def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
+    """Draw six panels (title, metrics) over the steps that a metrics.jsonl has."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=8)
+    temporary = target.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=100)
+    pyplot.close(figure)
+    os.replace(temporary, target)
+
+
 # -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
 
 
@@ -1361,7 +1589,100 @@ def forget_after(path: Path, step: int) -> None:
     os.replace(temporary, path)
 
 
-# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+def open_tracker(name: str, config: BaseConfig, start: int):
+    """Return (log(metrics, step), close()) of an experiment tracker."""
+    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    try:
+        if name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
+            return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
+        if name == "wandb":
+            import wandb
+
+            run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
+            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
+            run = wandb.init(**names, dir=folder, config=settings)
+            return lambda metrics, step: run.log(metrics, step=step), run.finish
+        import trackio
+
+        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+        return lambda metrics, step: run.log(metrics, step=step), run.finish
+    except ImportError:
+        raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
+    except Exception as error:
+        raise UserError(f"got --report_to {name}, which does not start: {error}; try its offline mode") from error
+
+
+class RunLog:
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
+
+    Args:
+        start: the step that a resumed run goes on from; -1 for a new one.
+        steps: those of the whole run.
+        report_to: names of trackers.
+    """
+
+    panels = PANELS  # of curves.png
+
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
+        self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
+        self.trackers, self.bar = [], None
+        if not self.active:
+            return
+        from tqdm import tqdm
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            forget_after(self.dir / name, start)
+        start = max(start, 0)
+        self.trackers = [open_tracker(name, config, start) for name in report_to]
+        wait = 0.5 if sys.stderr.isatty() else 20
+        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+
+    def metrics(self, step: int, metrics: dict) -> None:
+        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
+        if not self.active:
+            return
+        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
+            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        for track, _ in self.trackers:
+            track(metrics, step)
+        self.show(step, metrics)
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward and speed beside it."""
+        if "reward/mean" in metrics:
+            speed = metrics["rollout/tokens_per_s"]
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+            self.bar.update()
+
+    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+        """Append a few samples to samples.jsonl."""
+        if not self.active:
+            return
+        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
+            for s in samples[:count]:
+                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {"step": step, "kind": kind, **entry}
+                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def plot(self) -> None:
+        """Draw curves.png from metrics.jsonl, if there is one."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+
+    def close(self) -> None:
+        """Finish the bar and the trackers."""
+        if self.active:
+            self.bar.close()
+            for _, close in self.trackers:
+                close()
+
+
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:
@@ -1391,6 +1712,23 @@ def write_folder(target: Path, write) -> None:
         raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
 
 
+def check_folder(config: BaseConfig) -> None:
+    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+    elif (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+
+
 def make_folder(config: BaseConfig) -> None:
     """Create the output folder, once everybody has looked for another run's files in it."""
     gather_rows([None])
@@ -1410,6 +1748,20 @@ def write_settings(config: BaseConfig) -> None:
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
+
+
+def run_summary(config: BaseConfig, state: dict) -> dict:
+    """Steps, seed, folder and both held-out evaluations of a run's state."""
+    summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+    for when in ("before", "after"):
+        evaluation = state[f"eval_{when}"]
+        if evaluation:
+            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
+            summary |= {f"eval_{when}": evaluation}
+    return summary
+
 
 def report(config: BaseConfig, summary: dict) -> None:
     """Write summary.json and print what a person wants to know at the end."""
@@ -1418,16 +1770,26 @@ def report(config: BaseConfig, summary: dict) -> None:
     folder = Path(config.output_dir)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
-        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-        for before, after in pairs:
-            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+        print_held_out(summary)
     print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
     print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
 
 
+def print_held_out(summary: dict) -> None:
+    """Print completions and figures of the held-out prompts, before and after."""
+    pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+    for before, after in pairs:
+        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+        print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+    for key, (name, form) in HELD_OUT.items():
+        if f"{key}_before" in summary:
+            before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
+            print(f"held-out {name} {before} -> {after}", end=", ")
+
+
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)
+
+TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
 
 
 def trl_template_settings(config: Config) -> dict:
@@ -1441,16 +1803,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows, column = read_rows(source), config.prompt_column
     need(rows, f"got data {source!r} without rows; expected at least one")
-    reserved = {
-        "prompt",
-        "prompts",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-        column,
-    }
+    reserved = {*RESERVED, *TRL_EXTRAS, column}
     template, kept = trl_template_settings(config), []
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
@@ -1469,11 +1822,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
             "try the model's -Instruct or -it variant, or prompts that are plain strings",
         )
         try:
-            if isinstance(prompt, str):
-                ids = tokenizer(text=prompt)["input_ids"]
-            else:
-                ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-                ids = ids["input_ids"]
+            ids = encode_prompt(tokenizer, prompt, **template)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
             raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
         need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
@@ -1488,29 +1837,14 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def load_tasks(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out rows."""
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return load_task(config, tokenizer, config.data), load_task(config, tokenizer, held_out) if held_out else []
-
-
 def left_tokenizer(config: Config):
-    """The model's tokenizer, padding on the left; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, padding_side="left", truncation_side="left")
-    except (OSError, ValueError) as error:
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    """The model's tokenizer, padding on the left."""
+    tokenizer = open_tokenizer(config, padding_side="left", truncation_side="left")
     need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
-    give_template(tokenizer, config.chat_template)
     return tokenizer
 
 
-# ------------------------------------------------------------------ arithmetic (src/programs/grpo_train/arithmetic.py)
+# ------------------------------------------------------------------ batch plan (src/programs/grpo_train/batch_plan.py)
 
 
 @dataclass
@@ -1582,6 +1916,9 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     return order[:length]
 
 
+# ------------------------------------------------------------ trl arguments (src/programs/grpo_train/trl_arguments.py)
+
+
 def trl_settings(config: Config, steps: int) -> dict:
     """Arguments of TRL's GRPOConfig for a resolved config."""
     import torch
@@ -1641,24 +1978,6 @@ class Stage:
     learning_rate: float = 0.0
 
 
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
-    """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-        expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
-    return scores
-
-
 def plain_function(function):
     """The user's function inside a PerSample; any other as it is."""
     return function.function if isinstance(function, PerSample) else function
@@ -1689,15 +2008,7 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        given = {**reward_arguments([row], [""], [[]]), "trainer_state": None, "log_extra": None, "log_metric": None}
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    f"expected that column too{suggest(p.name, list(row['columns']))}; or rename it in the file",
-                )
+        check_columns(self.functions, row, others=TRL_EXTRAS)
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -1750,30 +2061,19 @@ class Scorer:
 
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
-
         function = self.functions[name]
 
         def given(chosen: slice) -> dict:
             arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
             return arguments | {"completions": completions[chosen], **extra}
 
-        def where(i: int) -> str:
-            return f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
         except CallFailed as failed:
-            error = failed.__cause__
-            raised = f"raised {type(error).__name__}: {error}"
-            if isinstance(function, PerSample):
-                raise RewardError(f"{where(failed.number)}: {raised}") from error
-            for i in range(0 if is_passing(error) else len(completions)):  # a lost connection is of no row
-                try:
-                    scored_batch(function, given(slice(i, i + 1)), self.limits)
-                except CallFailed as alone:
-                    cause = alone.__cause__
-                    raise RewardError(f"{where(i)}: raised {type(cause).__name__}: {cause}") from cause
-            raise RewardError(f"reward {name}: {raised} on a batch, though on no single row of it") from error
+            cause, call = failed.__cause__, failed.number
+            raise blamed_row(
+                name, function, call, cause, completions, lambda row: given(slice(row, row + 1)), self.limits
+            ) from cause
         return checked_scores(name, result, completions)
 
     def samples(self, eos_ids: list[int]) -> list[dict]:
@@ -2005,7 +2305,7 @@ def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[di
     return metrics | {"eval/length_mean": statistics.fmean(s["length"] for s in samples)}, samples
 
 
-# ------------------------------------------------------------------------------ logs (src/programs/grpo_train/logs.py)
+# ------------------------------------------------------------------------ run log (src/programs/grpo_train/run_log.py)
 
 # TRL's names of what metrics.jsonl calls otherwise
 METRICS = {
@@ -2024,6 +2324,18 @@ METRICS = {
     "step_time": "time/step",
 }
 
+TRL_PANELS = (
+    ("reward", ("reward/mean", "eval/accuracy")),
+    (
+        "groups without signal, clipped, truncated (share)",
+        ("reward/zero_std_frac", "policy/clip_frac", "rollout/truncated_frac"),
+    ),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("KL to the reference (nats per token)", ("kl/ref",)),
+    ("entropy (nats)", ("policy/entropy",)),
+    ("gradient norm", ("optim/grad_norm",)),
+)
+
 
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
@@ -2035,87 +2347,23 @@ def our_metrics(logs: dict) -> dict:
     return found
 
 
-def draw_curves(source: Path, target: Path) -> None:
-    """Draw reward, learning signal, length, KL, entropy and gradient norm over the steps."""
-    import matplotlib
+class TrlLog(RunLog):
+    """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    panels = [
-        ("reward", ["reward/mean", "eval/accuracy"]),
-        ("groups without signal, clipped, truncated (share)", ["reward/zero_std_frac", "policy/clip_frac"]),
-        ("completion length (tokens)", ["rollout/length_mean"]),
-        ("KL to the reference (nats per token)", ["kl/ref"]),
-        ("entropy (nats)", ["policy/entropy"]),
-        ("gradient norm", ["optim/grad_norm"]),
-    ]
-    panels[1][1].append("rollout/truncated_frac")
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for axis, (title, keys) in zip(axes.flat, panels, strict=True):
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
-    temporary = target.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=100)
-    pyplot.close(figure)
-    os.replace(temporary, target)
-
-
-class Journal:
-    """Writes metrics.jsonl, samples.jsonl and curves.png, and shows progress, on rank 0; does nothing elsewhere."""
+    panels = TRL_PANELS
 
     def __init__(self, config: Config, steps: int, start: int):
-        self.dir, self.active, self.bar = Path(config.output_dir), world()[0] == 0, None
-        if not self.active:
-            return
-        from tqdm import tqdm
+        super().__init__(config, start, steps, report_to=[])
 
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            forget_after(self.dir / name, start)
-        wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=steps, initial=max(start, 0), mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+    def show(self, step: int, metrics: dict) -> None:
+        """Show the reward beside the bar."""
         if "reward/mean" in metrics:
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
-        if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
 
     def advance(self, step: int) -> None:
         """Move the bar to a step."""
         if self.active:
             self.bar.update(step - self.bar.n)
-
-    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
-        """Append a few samples to samples.jsonl."""
-        if not self.active:
-            return
-        with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:count]:
-                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
-                f.write(json.dumps({"step": step, "kind": kind, **entry}, ensure_ascii=False) + "\n")
-
-    def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl."""
-        if self.active and (self.dir / "metrics.jsonl").exists():
-            draw_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
-
-    def close(self) -> None:
-        """Finish the bar."""
-        if self.active:
-            self.bar.close()
 
 
 # ---------------------------------------------------------------- checkpoints (src/programs/grpo_train/checkpoints.py)
@@ -2136,22 +2384,12 @@ def saved_steps(config: Config) -> dict[int, Path]:
 
 def resume_point(config: Config) -> Path | None:
     """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    folder, saved = Path(config.output_dir), saved_steps(config)
+    check_folder(config)
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
         return None
-    if (folder / "config.json").exists():
-        before, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in before and before[k] != settings[k]]
-        text = ", ".join(f"{k} {before[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    saved = saved_steps(config)
     if not saved:
-        say(f"warning: got --resume, but {folder} holds no complete checkpoint; starting at step 0")
+        say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
     return saved[max(saved)] if saved else None
 
 
@@ -2233,7 +2471,7 @@ class GrpoRun:
 
     def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
-        self.trainer = self.journal = self.stop = None
+        self.trainer = self.log = self.stop = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
 
@@ -2251,7 +2489,7 @@ class GrpoRun:
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
         metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
-        self.journal.samples(step, "eval", samples)
+        self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
 
@@ -2268,7 +2506,7 @@ class GrpoRun:
             schedule.lr_lambdas = [lambda step, f=f: f(step) * self.rate_factor(step) for f in plain]
         if self.held_out and self.kept["eval_before"] is None:
             self.kept["eval_before"] = self.held_out_evaluation(0)
-            self.journal.metrics(0, self.kept["eval_before"]["metrics"])
+            self.log.metrics(0, self.kept["eval_before"]["metrics"])
 
     def rate_factor(self, step: int) -> float:
         """Learning rate of the stage over that of the first, which is the run's."""
@@ -2298,8 +2536,8 @@ class GrpoRun:
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
-            self.journal.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
-        self.journal.advance(step)
+            self.log.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+        self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
         if self.signum and whole and not last:
@@ -2321,10 +2559,10 @@ class GrpoRun:
 
     def write(self, step: int, metrics: dict) -> None:
         """One line of metrics.jsonl, with an evaluation that waits for it."""
-        self.journal.metrics(step, metrics | self.pending)
+        self.log.metrics(step, metrics | self.pending)
         self.pending = {}
         if self.config.plot_every and step % self.config.plot_every == 0:
-            self.journal.plot()
+            self.log.plot()
 
     def on_log(self, args, state, control, logs=None, **_):
         """Write TRL's figures under our names; stop where they are not finite, or no reward applies."""
@@ -2364,15 +2602,8 @@ def make_callback(run: GrpoRun):
     return type("RunCallback", (TrainerCallback, ExportableState), static)()
 
 
-def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
-    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
-    from datasets import Dataset
-    from transformers import PrinterCallback
-    from trl import GRPOTrainer
-
-    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
-    sent = [as_turns(row["prompt"], config.chat) for row in rows]
-    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+def adapters_and_rounding(config: Config, args) -> dict:
+    """Arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for."""
     extra = {}
     if config.lora_rank:
         from peft import LoraConfig
@@ -2385,6 +2616,30 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
+    return extra
+
+
+def check_length(config: Config, model, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    need(
+        not limit or longest + config.max_completion_length <= limit,
+        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
+        "together; try a lower --max_completion_length or --max_prompt_length",
+    )
+
+
+def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
+    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
+
+    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    sent = [as_turns(row["prompt"], config.chat) for row in rows]
+    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+    extra = adapters_and_rounding(config, args)
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
@@ -2403,13 +2658,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
-    limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
-    longest = max(len(row["prompt_ids"]) for row in [*rows, *run.held_out])
-    need(
-        not limit or longest + config.max_completion_length <= limit,
-        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
-        "together; try a lower --max_completion_length or --max_prompt_length",
-    )
+    check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
 
 
@@ -2498,7 +2747,7 @@ def prepare_run(config: Config) -> Prepared:
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
     tokenizer = left_tokenizer(config)
-    rows, held_out = load_tasks(config, tokenizer)
+    rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
@@ -2644,7 +2893,7 @@ def train(config: Config) -> int:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
     make_folder(config)
-    run.journal, run.stop = Journal(config, plan.steps, start), StopRequest()
+    run.log, run.stop = TrlLog(config, plan.steps, start), StopRequest()
     write_settings(config)
     try:
         if start >= plan.steps:
@@ -2652,19 +2901,15 @@ def train(config: Config) -> int:
             trainer.state.global_step = start
         else:
             run_steps(trainer, checkpoint)
-        run.journal.plot()
+        run.log.plot()
         step = trainer.state.global_step
         if run.signum and step < plan.steps:
             say(f"stopped by signal {run.signum} after step {step}; go on with --resume")
             return 128 + run.signum
-        summary = {"steps": step, "seed": config.seed, "output_dir": config.output_dir}
-        for name in ("before", "after"):
-            if run.kept[f"eval_{name}"]:
-                summary |= {f"accuracy_{name}": run.kept[f"eval_{name}"]["metrics"]["eval/accuracy"]}
-                summary |= {f"eval_{name}": run.kept[f"eval_{name}"]}
+        summary = run_summary(config, {**run.kept, "step": step})
         export_final(config, trainer)
     finally:
-        run.journal.close()
+        run.log.close()
         run.stop.restore()
     run.trainer = trainer = None
     gc.collect()  # the samples below load final/ beside what is left
@@ -2705,23 +2950,16 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         raise
 
 
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    config = parse_arguments(argv)
+    with quiet_libraries(config):
+        return print_plan(config) if config.dry_run else train(config)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    try:
-        config = parse_arguments(sys.argv[1:] if argv is None else argv)
-        with quiet_libraries(config):
-            return print_plan(config) if config.dry_run else train(config)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:  # a full disk while logging, say
-        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped at once; the newest checkpoint is intact, go on with --resume")
-        return 130
-    finally:
-        leave_processes()
+    return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ import zlib
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-# --------------------------------------------------------------------------- words (src/programs/math_grader/words.py)
+# ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
 _CLEAN = [
@@ -555,7 +555,7 @@ def _words(value: _Value) -> str:
     return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())
 
 
-# ----------------------------------------------------------------------------- same (src/programs/math_grader/same.py)
+# ------------------------------------------------------------- equal values (src/programs/math_grader/equal_values.py)
 
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
@@ -887,7 +887,7 @@ def _serve(out) -> None:
         print(json.dumps(reply), file=out, flush=True)
 
 
-# --------------------------------------------------------------------------- equal (src/programs/math_grader/equal.py)
+# ----------------------------------------------------------- equal answers (src/programs/math_grader/equal_answers.py)
 
 
 def math_equal(answer: str, gold: str) -> bool | None:

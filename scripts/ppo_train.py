@@ -112,7 +112,7 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):
@@ -181,14 +181,19 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
@@ -204,6 +209,30 @@ def check_numbers(config) -> None:
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def check_trainer(config: BaseConfig) -> None:
+    """Raise UserError for settings of a trainer that are out of range or cannot work together."""
+    check_numbers(config)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    need(
+        config.mismatch_low <= 1 <= config.mismatch_high,
+        "got bounds of mismatch that leave out 1; expected low <= 1 <= high",
+    )
+    fixed = config.aggregation == "fixed_length"
+    need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
 def free_on_resume(config) -> set[str]:
@@ -245,8 +274,6 @@ class Config(BaseConfig):
     temperature: float = setting(
         1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
     )
-    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
-    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
@@ -474,9 +501,6 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
-    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
-    fixed = c.aggregation == "fixed_length"
-    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
@@ -488,15 +512,7 @@ def check_algorithm(config: BaseConfig) -> None:
 
 def check_config(config: BaseConfig, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
-    need(
-        config.top_p == 1.0 and config.top_k == 0,
-        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
-        "policy whose log-probs the ratio compares; try a lower --temperature",
-    )
-    check_numbers(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
-    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
     part = math.lcm(config.minibatches * world, config.group_size)
@@ -506,16 +522,6 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
         f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
         f"try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
-    need(
-        not (config.merge_lora and config.load_in_4bit),
-        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
-        "afterwards, as references/deployment.md shows",
-    )
-    packed = config.load_in_4bit and config.rollout_engine == "vllm"
-    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
-    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
 # ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
@@ -625,6 +631,41 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
+# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def quiet_environment() -> None:
+    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        return 130
+    finally:
+        leave_processes()
+
+
 # ------------------------------------------------------------------------------------ numerics (src/parts/numerics.py)
 
 
@@ -721,12 +762,6 @@ def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, complet
 
 
 # -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
-
-
-#
-# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
-# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
-# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
 
 
 def group_stats(x, groups):
@@ -872,6 +907,9 @@ def gae_advantages(rewards, values, mask, config, **_):
     return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
 
 
+# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
+# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
+# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
 ADVANTAGES = {
     "gae": gae_advantages,
     "grpo": grpo_advantages,
@@ -891,17 +929,15 @@ ADVANTAGES = {
 # ---------------------------------------------------------------------------------------- losses (src/parts/losses.py)
 
 
-#
-# Each takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config, and
-# returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
-
-
 @dataclass(frozen=True)
 class PolicyLoss:
     """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
 
-    They do where a term stands outside the advantage, or where tokens are chosen among those of the whole minibatch.
-    Where they do not, such rows are left out of the networks.
+    The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
+    and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
+
+    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
+    minibatch. Where they do not, such rows are left out of the networks.
     """
 
     per_token: object  # the function
@@ -930,7 +966,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     """
     import torch
 
-    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    ratio = likelihood_ratio(logprobs, old_logprobs)
     plain = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
     loss = torch.maximum(plain, bounded)
@@ -1044,8 +1080,8 @@ def clip_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
 
 def kl_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
     """-A ratio, plus kl_cov_coef |log-ratio| on the chosen tokens: KL-Cov (Cui 2025, arXiv 2505.22617, eq. 12-13)."""
-    d = logprobs - old_logprobs
-    return -advantages * d.clamp(-20, 20).exp() + config.kl_cov_coef * d.abs() * chosen, chosen
+    ratio, distance = likelihood_ratio(logprobs, old_logprobs), (logprobs - old_logprobs).abs()
+    return -advantages * ratio + config.kl_cov_coef * distance * chosen, chosen
 
 
 LOSSES = {
@@ -1198,46 +1234,69 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            is_hub_id(source) and suffix not in READERS,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
     try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
+        return READERS[suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -1311,6 +1370,8 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
 
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
@@ -1326,7 +1387,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
-    kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
+    kept, reserved = [], (*RESERVED, config.prompt_column)
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
@@ -1367,15 +1428,15 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
     return picked
 
 
-def load_splits(config: BaseConfig, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out prompts."""
-    rows = load_prompts(config, tokenizer, config.data)
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts, each read by `load`."""
+    rows = load(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, load_prompts(config, tokenizer, held_out) if held_out else []
+    return rows, load(config, tokenizer, held_out) if held_out else []
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1665,6 +1726,65 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
 # -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
 
 
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -1683,15 +1803,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        given = reward_arguments([row], [""], [[]])
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    "expected that column too; try --reward FILE.py:function with a function for this data",
-                )
+        check_columns(self.functions, row)
 
     def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
         """Raw results by function; async ones run together."""
@@ -1702,7 +1814,12 @@ class Reward:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
-            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+
+            def alone(row: int) -> dict:
+                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
+
+            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
+            raise error from failed.__cause__
         results = {name: [next(found) for _ in own] for name, own in calls.items()}
         return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -1711,7 +1828,7 @@ class Reward:
         if not rows:  # more processes than held-out prompts
             return [], {}
         results = self.run(rows, completions, completion_ids)
-        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        parts = {name: checked_scores(name, result, completions) for name, result in results.items()}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -1720,39 +1837,6 @@ class Reward:
             self.silent = True
             say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
         return scores, parts
-
-    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
-        """Turn a function's result into floats and None, or raise RewardError."""
-        values = result.tolist() if hasattr(result, "tolist") else result
-        if not isinstance(values, list | tuple) or len(values) != len(completions):
-            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-            expected = f"expected a list of {len(completions)}, one per completion{one}"
-            raise RewardError(f"reward {name}: got {got}; {expected}")
-        checked = []
-        for i, value in enumerate(values):
-            value = value.item() if hasattr(value, "item") else value
-            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
-                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-            checked.append(None if value is None else float(value))
-        return checked
-
-    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
-        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
-        if isinstance(function, PerSample):
-            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
-        if is_passing(error):  # of the connection, not of a row
-            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
-        for row, text in enumerate(completions):
-            try:
-                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
-            except CallFailed as failed:
-                cause = failed.__cause__
-                where = f"reward {name}, row {row}, completion {text[:200]!r}"
-                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
-        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
@@ -1819,21 +1903,27 @@ def remember_padding(tokenizer):
     return tokenizer
 
 
-def load_tokenizer(config: BaseConfig):
-    """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
-    logging.disable_progress_bar()
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = remember_padding(AutoTokenizer.from_pretrained(config.model))
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
+    """The tokenizer of a model that is trained or sampled here, to be saved as it was."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
+    return remember_padding(open_tokenizer(config))
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:
@@ -1937,6 +2027,24 @@ def add_lora(model, config: BaseConfig, folder: Path | None = None):
         fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
     )
     return get_peft_model(model, lora).eval()
+
+
+def load_policy(config: BaseConfig, device, saved: Path | None):
+    """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
+    from transformers import AutoModelForCausalLM
+
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    return add_lora(policy, config, saved) if config.lora_rank else policy
+
+
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """The tokens that end a completion, and one to pad with; masks never depend on the pad."""
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)
+    return sorted(ends), pad_id
 
 
 def unwrapped(model):
@@ -2114,7 +2222,7 @@ def trimmed(batch: dict, rows) -> tuple[dict, slice]:
     return {name: x[rows, columns] for name, x in batch.items()}, columns
 
 
-# ------------------------------------------------------------------------------------ decoding (src/parts/decoding.py)
+# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
 
 
 @dataclass(frozen=True)
@@ -2588,6 +2696,12 @@ def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int)
     return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
 
 
+def head_of_pieces(config: BaseConfig, shape: DecoderShape, run: PassShape, buffers: int) -> float:
+    """`head_bytes` of a micro-batch of which every token is trained on, in pieces of --logits_chunk."""
+    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
+    return head_bytes(shape, run, logits, buffers)
+
+
 def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
     """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
 
@@ -2695,6 +2809,13 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
     return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
 
 
+def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
+    """Set the rates of a 0-based step."""
+    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
     from transformers.modeling_layers import GradientCheckpointingLayer
@@ -2727,28 +2848,39 @@ def apply_gradients(config: BaseConfig, optimizer, scaler):
     return norms
 
 
+def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
+    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
+    health["bad"] = 0 if finite else health["bad"] + 1
+    if health["bad"] >= config.max_bad_updates:
+        raise DivergedError(
+            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
+            "try a lower --lr, or --precision bf16 in place of fp16"
+        )
+
+
 # ---------------------------------------------------------------------------------------- curves (src/parts/curves.py)
 
+PANELS = (  # title and metrics of each plot; what a run does not log is left out
+    ("reward", ("reward/mean", "eval/accuracy")),
+    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
+    ("completion length (tokens)", ("rollout/length_mean",)),
+    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
+    (
+        "explained variance, equal groups, overlap",
+        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    ),
+    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
+)
 
-def plot_curves(source: Path, target: Path) -> None:
-    """Draw reward, KL, length, entropy, explained variance and clipping over the steps."""
+
+def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
+    """Draw six panels (title, metrics) over the steps that a metrics.jsonl has."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    panels = [
-        ("reward", ["reward/mean", "eval/accuracy"]),
-        ("KL (nats per token)", ["kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"]),
-        ("completion length (tokens)", ["rollout/length_mean"]),
-        ("entropy (nats)", ["policy/entropy", "policy/teacher_entropy"]),
-        (
-            "explained variance, equal groups, overlap",
-            ["value/explained_variance", "reward/zero_std_frac", "policy/overlap"],
-        ),
-        ("clipped and truncated (share)", ["policy/clip_frac", "rollout/truncated_frac"]),
-    ]
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
     for axis, (title, keys) in zip(axes.flat, panels, strict=True):
         for key in keys:
@@ -2818,9 +2950,17 @@ def open_tracker(name: str, config: BaseConfig, start: int):
 
 
 class RunLog:
-    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
 
-    def __init__(self, config: BaseConfig, start: int):
+    Args:
+        start: the step that a resumed run goes on from; -1 for a new one.
+        steps: those of the whole run.
+        report_to: names of trackers.
+    """
+
+    panels = PANELS  # of curves.png
+
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
         self.trackers, self.bar = [], None
         if not self.active:
@@ -2830,24 +2970,28 @@ class RunLog:
         for name in ("metrics.jsonl", "samples.jsonl"):
             forget_after(self.dir / name, start)
         start = max(start, 0)
-        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
+        self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
 
     def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers."""
+        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
         if not self.active:
             return
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
             f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
         for track, _ in self.trackers:
             track(metrics, step)
+        self.show(step, metrics)
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward and speed beside it."""
         if "reward/mean" in metrics:
             speed = metrics["rollout/tokens_per_s"]
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
             self.bar.update()
-        if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
 
     def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
         """Append a few samples to samples.jsonl."""
@@ -2860,9 +3004,9 @@ class RunLog:
                 f.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl."""
-        if self.active:
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+        """Draw curves.png from metrics.jsonl, if there is one."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
 
     def close(self) -> None:
         """Finish the bar and the trackers."""
@@ -2872,7 +3016,7 @@ class RunLog:
                 close()
 
 
-# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:
@@ -2900,6 +3044,23 @@ def write_folder(target: Path, write) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         name = type(error).__name__
         raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def check_folder(config: BaseConfig) -> None:
+    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+    elif (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
 
 
 def make_folder(config: BaseConfig) -> None:
@@ -2983,22 +3144,11 @@ def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
 
 def find_checkpoint(config: BaseConfig) -> Path | None:
     """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
-    folder = Path(config.output_dir)
+    check_folder(config)
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
         return None
-    if (folder / "config.json").exists():
-        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
-        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
     if not checkpoints(config):
-        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
+        say(f"warning: got --resume, but {config.output_dir} holds no checkpoint; starting at step 0")
     return next(reversed(checkpoints(config)), None)
 
 
@@ -3023,6 +3173,20 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
+
+
+def run_summary(config: BaseConfig, state: dict) -> dict:
+    """Steps, seed, folder and both held-out evaluations of a run's state."""
+    summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+    for when in ("before", "after"):
+        evaluation = state[f"eval_{when}"]
+        if evaluation:
+            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
+            summary |= {f"eval_{when}": evaluation}
+    return summary
+
 
 def report(config: BaseConfig, summary: dict) -> None:
     """Write summary.json and print what a person wants to know at the end."""
@@ -3031,13 +3195,116 @@ def report(config: BaseConfig, summary: dict) -> None:
     folder = Path(config.output_dir)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
-        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-        for before, after in pairs:
-            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+        print_held_out(summary)
     print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
     print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+def print_held_out(summary: dict) -> None:
+    """Print completions and figures of the held-out prompts, before and after."""
+    pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+    for before, after in pairs:
+        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+        print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+    for key, (name, form) in HELD_OUT.items():
+        if f"{key}_before" in summary:
+            before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
+            print(f"held-out {name} {before} -> {after}", end=", ")
+
+
+# ------------------------------------------------------------------------------------ progress (src/parts/progress.py)
+
+
+def fresh_state(**own) -> dict:
+    """What a checkpoint keeps of a run beside its networks, at step 0; `own` is what the program adds.
+
+    `bad` counts non-finite updates in a row, `prompts` those taken from the stream, `pending` is the metrics of a step
+    that is still to be evaluated, `seconds` the time of earlier sessions.
+    """
+    state = {"step": 0, **own, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
+    return state | {"prompts": 0, "pending": None}
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether something that happens every so many steps (0: never) happens after this one."""
+    return bool(every) and step % every == 0
+
+
+class Progress:
+    """Keeps the state of a run, and does what surrounds its steps.
+
+    Args:
+        started: time.perf_counter() at the start of this session.
+        save: writes a checkpoint of a state.
+        evaluate: returns (metrics, samples) of the held-out prompts; None where there are none.
+    """
+
+    def __init__(self, config: BaseConfig, state: dict, started: float, log: RunLog, save, evaluate):
+        self.config, self.state, self.started = config, state, started
+        self.log, self.write_checkpoint, self.evaluate, self.stop = log, save, evaluate, StopRequest()
+
+    def seconds(self) -> float:
+        """Time of the run so far, earlier sessions included."""
+        return self.state["seconds"] + time.perf_counter() - self.started
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self.write_checkpoint({**self.state, "seconds": self.seconds()})
+
+    def held_out(self, step: int) -> dict:
+        """Metrics of the held-out prompts, and a few examples."""
+        metrics, samples = self.evaluate()
+        self.log.samples(step, "eval", samples)
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        return {"metrics": metrics, "examples": examples}
+
+    def begin(self) -> None:
+        """Evaluate before the first step; a resumed run may still owe its last step's evaluation."""
+        if self.evaluate and self.state["eval_before"] is None:
+            self.state["eval_before"] = self.held_out(0)
+            self.log.metrics(0, self.state["eval_before"]["metrics"])
+        if self.state["pending"]:
+            self.log_pending()
+
+    def log_pending(self) -> None:
+        """Evaluate where it is time, and log the metrics of the step."""
+        step, metrics = self.state["step"], self.state["pending"]
+        if self.evaluate and (step == self.config.steps or is_due(step, self.config.eval_every)):
+            self.state["eval_after"] = self.held_out(step)
+            metrics |= self.state["eval_after"]["metrics"]
+        self.log.metrics(step, metrics)
+        self.state["pending"] = None
+
+    def end_step(self, metrics: dict, samples: list[dict], prompts: int) -> int:
+        """Evaluate, log and save after a step that leaves the stream of prompts at `prompts`.
+
+        Returns:
+            128 + n where signal n ends the run here, else 0.
+        """
+        config, step = self.config, self.state["step"] + 1
+        self.state |= {"step": step, "prompts": prompts, "pending": metrics}
+        self.log_pending()
+        if is_due(step, config.sample_every):
+            self.log.samples(step, "train", samples)
+        if is_due(step, config.plot_every):
+            self.log.plot()
+        signum = self.stop.agreed()
+        if signum or is_due(step, config.save_every) or step == config.steps:
+            self.save()
+        if not signum or step == config.steps:
+            return 0
+        self.log.plot()
+        say(f"stopped by signal {signum} after step {step}; go on with --resume")
+        return 128 + signum
+
+    def summary(self) -> dict:
+        """What summary.json says of the run."""
+        return run_summary(self.config, self.state) | {"seconds": round(self.seconds(), 1)}
+
+    def close(self) -> None:
+        """Close the log, and put the earlier signal handlers back."""
+        self.log.close()
+        self.stop.restore()
 
 
 # --------------------------------------------------------------------------- models (src/programs/ppo_train/models.py)
@@ -3070,11 +3337,8 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
     from transformers import AutoModelForCausalLM
 
-    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
-    source = str(saved if saved and not config.lora_rank else config.model)
-    policy = load_network(AutoModelForCausalLM, source, config, device)
-    if config.lora_rank:
-        policy = add_lora(policy, config, saved)
+    tokenizer = load_tokenizer(config)
+    policy = load_policy(config, device, checkpoint and checkpoint / "policy")
     critic = make_critic(config, policy, device) if config.advantage == "gae" else None
     if checkpoint and critic:
         import torch
@@ -3089,11 +3353,8 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic and critic.backbone)):
             network.activation_checkpointing_enable({"use_reentrant": False})
-    ends = unwrapped(policy).generation_config.eos_token_id
-    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
-    models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
+    eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
+    models = Models(policy, critic, reference, tokenizer, eos_ids, pad_id, device)
     check_logits(models)
     check_pads(config, models, policy, "model")
     if critic and critic.backbone:
@@ -3373,17 +3634,8 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
             if train_policy or not models.critic.backbone:
                 hidden = predicting_states(models.policy, piece)
         if train_policy:
-            weights = token_weights(mask, config, tokens, sequences)
-            logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
-            per_token, seen = policy_terms(config, piece, logprobs)
-            loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
-            ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
-            kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
-            sums[0] += (per_token.detach() * weights).sum()
-            means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
-            sums[1:9] += (means * mask).sum((1, 2)) / trained
-            sums[9] += (seen["kl_ref"] * mask).sum() / sequences
-            ratio_max = torch.maximum(ratio_max, (ratio * mask).max())
+            loss, figures, peak = policy_share(config, models, piece, hidden, (tokens, sequences, trained))
+            sums, ratio_max = sums + figures, torch.maximum(ratio_max, peak)
             if not models.critic or models.critic.backbone:
                 scaler.scale(loss).backward()  # frees this graph before the critic's is built
                 loss = 0.0
@@ -3396,6 +3648,33 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
             sums[4] += error.detach()
             scaler.scale(loss + config.vf_coef * error).backward()
     return sums, ratio_max
+
+
+def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple):
+    """A micro-batch's share of the policy's loss.
+
+    Args:
+        hidden: [B, T, H], the states that predict each token.
+        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
+
+    Returns:
+        (loss with its graph, the sums of `accumulate_gradients`, largest ratio).
+    """
+    import torch
+
+    tokens, sequences, trained = whole
+    mask, sums = piece["loss_mask"], torch.zeros(10, device=models.device)
+    weights = token_weights(mask, config, tokens, sequences)
+    logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
+    per_token, seen = policy_terms(config, piece, logprobs)
+    ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
+    kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+    sums[0] = (per_token.detach() * weights).sum()
+    means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
+    sums[1:9] = (means * mask).sum((1, 2)) / trained
+    sums[9] = (seen["kl_ref"] * mask).sum() / sequences
+    loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
+    return loss, sums, (ratio * mask).max()
 
 
 def policy_terms(config: Config, piece: dict, logprobs):
@@ -3444,9 +3723,7 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
 
     switch_checkpointing(models, config.gradient_checkpointing)
     train_policy = step >= config.critic_warmup_steps
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
+    set_learning_rates(config, optimizer, step)
     if config.loss == "clip_cov":
         draw = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
         batch = batch | {"draw": torch.as_tensor(draw).to(widest_float(models.device)).to(models.device)}
@@ -3465,12 +3742,8 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
                 break
             norms = apply_gradients(config, optimizer, scaler)
             finite = bool(torch.isfinite(norms).all())
-            skipped, health["bad"] = skipped + (not finite), 0 if finite else health["bad"] + 1
-            if health["bad"] >= config.max_bad_updates:
-                raise DivergedError(
-                    f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-                    "try a lower --lr, or --precision bf16 in place of fp16"
-                )
+            count_bad_update(config, step, health, finite)
+            skipped += not finite
             if finite:
                 applied.append(torch.cat([sums.cpu(), norms]))
                 ratio_max = max(ratio_max, peak.item())
@@ -3487,12 +3760,6 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
 POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
-def policy_head(config: Config, shape: DecoderShape, run: PassShape) -> float:
-    """Bytes that output layer and loss take for a micro-batch of which every token is trained on."""
-    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
-    return head_bytes(shape, run, logits, POLICY_BUFFERS)
-
-
 def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> dict[str, float]:
     """Bytes per process: what stays, what passes, and the peaks of update and sampling.
 
@@ -3507,7 +3774,7 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
     kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
     full = config.kl_coef and not config.lora_rank
     reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
-    head, saved = policy_head(config, shape, run), saved_for_backward(shape, run)
+    head, saved = head_of_pieces(config, shape, run, POLICY_BUFFERS), saved_for_backward(shape, run)
     prompts = dataclasses.replace(run, rows=at_once, length=prompt)
     sampling = sampling_bytes(shape, prompts, config.max_new_tokens)
     return {
@@ -3589,42 +3856,25 @@ def train(config: Config) -> int:
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
-    state = {"step": 0, "kl_coef": config.kl_coef, "bad": 0, "eval_before": None, "eval_after": None, "seconds": 0.0}
-    state |= {"prompts": 0, "pending": None}  # prompts taken from the stream; metrics of a step still to be evaluated
+    state = fresh_state(kl_coef=config.kl_coef)
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
         saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
-    log, stop = RunLog(config, state["step"] if checkpoint else -1), StopRequest()
+    start = state["step"] if checkpoint else -1
+    log = RunLog(config, start, config.steps, config.report_to)
     write_settings(config)
 
-    def save() -> None:
-        seconds = state["seconds"] + time.perf_counter() - started
-        save_checkpoint(config, models, optimizer, scaler, {**state, "seconds": seconds})
-
-    def held_out_evaluation(step: int) -> dict:
+    def evaluate_held_out() -> tuple[dict, list[dict]]:
         engine.sync()
-        metrics, samples = evaluate(config, models, engine, reward, held_out)
-        log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
-        return {"metrics": metrics, "examples": examples}
+        return evaluate(config, models, engine, reward, held_out)
 
-    def finish_step() -> None:
-        step, metrics = state["step"], state["pending"]
-        if held_out and (step == config.steps or (config.eval_every and step % config.eval_every == 0)):
-            state["eval_after"] = held_out_evaluation(step)
-            metrics |= state["eval_after"]["metrics"]
-        log.metrics(step, metrics)
-        state["pending"] = None
-
+    save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
+    progress = Progress(config, state, started, log, save, evaluate_held_out if held_out else None)
     try:
-        if held_out and state["eval_before"] is None:
-            state["eval_before"] = held_out_evaluation(0)
-            log.metrics(0, state["eval_before"]["metrics"])
-        if state["pending"]:
-            finish_step()
+        progress.begin()
         for step in range(state["step"], config.steps):
             timer = {}
 
@@ -3646,59 +3896,34 @@ def train(config: Config) -> int:
                     state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, count)
 
             # logs, evaluation, checkpoint
-            step += 1
-            state |= {"step": step, "prompts": prompts, "pending": metrics}
-            finish_step()
-            if config.sample_every and step % config.sample_every == 0:
-                log.samples(step, "train", samples)
-            if config.plot_every and step % config.plot_every == 0:
-                log.plot()
-            signum = stop.agreed()
-            if signum or (config.save_every and step % config.save_every == 0) or step == config.steps:
-                save()
-            if signum and step < config.steps:
-                log.plot()
-                say(f"stopped by signal {signum} after step {step}; go on with --resume")
-                return 128 + signum
-        summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-        for name in ("before", "after"):
-            if state[f"eval_{name}"]:
-                summary |= {f"accuracy_{name}": state[f"eval_{name}"]["metrics"]["eval/accuracy"]}
-                summary |= {f"eval_{name}": state[f"eval_{name}"]}
+            code = progress.end_step(metrics, samples, prompts)
+            if code:
+                return code
         log.plot()
         export(config, models, Path(config.output_dir) / "final")
-        summary["seconds"] = round(state["seconds"] + time.perf_counter() - started, 1)
+        summary = progress.summary()
     except RewardError:
-        save()  # scoring changes no weights: these are the last step's, its metrics with them if not yet logged
+        progress.save()  # scoring changes no weights: these are the last step's, with its metrics if not yet logged
         raise
     finally:
-        log.close()
-        stop.restore()
+        progress.close()
     report(config, summary)
     return 0
 
 
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    config = parse_config(argv)
+    quiet_environment()
+    if config.dry_run:
+        dry_run(config)
+        return 0
+    return train(config)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    try:
-        config = parse_config(sys.argv[1:] if argv is None else argv)
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        if config.dry_run:
-            dry_run(config)
-            return 0
-        return train(config)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:  # a full disk while logging, say
-        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped at once; the newest checkpoint is intact, go on with --resume")
-        return 130
-    finally:
-        leave_processes()
+    return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

@@ -92,6 +92,18 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    return known
+
+
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
@@ -115,46 +127,69 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            is_hub_id(source) and suffix not in READERS,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
     try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
+        return READERS[suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -170,7 +205,7 @@ def check_prompt(prompt, where: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def text_of_turns(completion) -> str:
@@ -446,7 +481,7 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
     return results if isinstance(function, PerSample) else results[0]
 
 
-# -------------------------------------------------------------------- limits (src/programs/reward_preflight/limits.py)
+# ------------------------------------------------------------ thresholds (src/programs/reward_preflight/thresholds.py)
 
 LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
 OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
@@ -1342,7 +1377,7 @@ def percentile_ms(seconds: list[float], share: float) -> float | None:
     return round(1e3 * seconds[max(0, math.ceil(share * len(seconds)) - 1)], 3) if seconds else None
 
 
-# ---------------------------------------------------------------------- input (src/programs/reward_preflight/input.py)
+# -------------------------------------------------------------------- inputs (src/programs/reward_preflight/inputs.py)
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
@@ -1415,7 +1450,7 @@ def resolve(spec: str, library: str) -> str:
     return f"{library}:{spec}"
 
 
-# -------------------------------------------------------------------- output (src/programs/reward_preflight/output.py)
+# -------------------------------------------------------------------- report (src/programs/reward_preflight/report.py)
 
 
 def aligned(lines: list[list]) -> str:
@@ -1629,10 +1664,7 @@ def check_arguments(args) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = make_parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    args = parse_flags(parser, argv)
     if args.serve is not None:
         serve_rewards(args.serve)
         return 0

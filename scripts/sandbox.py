@@ -65,6 +65,25 @@ import types
 import warnings
 from dataclasses import asdict, dataclass, field
 
+# ----------------------------------------------------------------------------- errors (src/programs/sandbox/errors.py)
+
+
+class SandboxError(RuntimeError):
+    """The sandbox cannot run here, or not as strictly as asked."""
+
+
+class BadTests(ValueError):
+    """The tests given to run_code cannot be used: the caller's error, never the program's."""
+
+
+class ServerGone(SandboxError):
+    """The fork server was killed from outside: no word on the program."""
+
+
+class Died(Exception):
+    """The other process ended or broke the protocol."""
+
+
 # ----------------------------------------------------------------------------- limits (src/programs/sandbox/limits.py)
 
 LINUX = sys.platform == "linux"
@@ -86,22 +105,6 @@ PRELOAD = (
     "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
     "numbers operator random re statistics string threading time traceback typing"
 ).split()  # what programs often import; every further MB costs each fork some 60 us
-
-
-class SandboxError(RuntimeError):
-    """The sandbox cannot run here, or not as strictly as asked."""
-
-
-class BadTests(ValueError):
-    """The tests given to run_code cannot be used: the caller's error, never the program's."""
-
-
-class ServerGone(SandboxError):
-    """The fork server was killed from outside: no word on the program."""
-
-
-class Died(Exception):
-    """The other process ended or broke the protocol."""
 
 
 # ----------------------------------------------------------------------------- values (src/programs/sandbox/values.py)
@@ -1058,9 +1061,8 @@ class Judge:
 
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
-        number = lambda value: value._target if isinstance(value, RemoteObject) else self.refuse(value)  # noqa: E731
-        message = {"op": op, "target": target, "objects": True, "args": [encode(item, number) for item in args]}
-        message["kwargs"] = {name: encode(item, number) for name, item in (kwargs or {}).items()}
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.number_of) for item in args]}
+        message["kwargs"] = {name: encode(item, self.number_of) for name, item in (kwargs or {}).items()}
         answer = self.exchange(message)
         for item, data in zip(args, answer.get("args", ()), strict=False):
             if isinstance(item, list | dict | set):
@@ -1074,8 +1076,10 @@ class Judge:
         """An object that stays with the program."""
         return RemoteObject(self, number)
 
-    def refuse(self, value):
-        """Raise for an argument that cannot be sent."""
+    def number_of(self, value) -> int:
+        """The number of an object that stays with the program; other arguments that are no data are refused."""
+        if isinstance(value, RemoteObject):
+            return value._target
         self.unfit = True
         raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
 
@@ -2133,7 +2137,7 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
         raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None
 
 
-# ----------------------------------------------------------------------------- caller (src/programs/sandbox/caller.py)
+# ------------------------------------------------------------------------- run code (src/programs/sandbox/run_code.py)
 
 
 def run_code(

@@ -109,7 +109,7 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
 class BaseConfig:
-    """What the BaseConfig of every program is; the parts name the fields that they read."""
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def setting(default, help, choices=None, positive=False, free=False):
@@ -178,14 +178,19 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
     return flags
 
 
-def parse_settings(argv: list[str], config_class, description: str):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    parser = build_parser(config_class, description)
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
-    flags = vars(known)
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
     path = flags.pop("config", None)
     if path is not None:
         names = [f.name for f in dataclasses.fields(config_class)]
@@ -201,6 +206,30 @@ def check_numbers(config) -> None:
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def check_trainer(config: BaseConfig) -> None:
+    """Raise UserError for settings of a trainer that are out of range or cannot work together."""
+    check_numbers(config)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    need(
+        config.mismatch_low <= 1 <= config.mismatch_high,
+        "got bounds of mismatch that leave out 1; expected low <= 1 <= high",
+    )
+    fixed = config.aggregation == "fixed_length"
+    need(not fixed or config.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
+    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(
+        not (config.merge_lora and config.load_in_4bit),
+        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
+        "afterwards, as references/deployment.md shows",
+    )
+    packed = config.load_in_4bit and config.rollout_engine == "vllm"
+    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
+    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
 # ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
@@ -522,9 +551,6 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
-    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
-    fixed = c.aggregation == "fixed_length"
-    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
@@ -536,15 +562,7 @@ def check_algorithm(config: BaseConfig) -> None:
 
 def check_config(config: BaseConfig, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
-    need(
-        config.top_p == 1.0 and config.top_k == 0,
-        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
-        "policy whose log-probs the ratio compares; try a lower --temperature",
-    )
-    check_numbers(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
-    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
     part = math.lcm(config.minibatches * world, config.group_size)
@@ -554,25 +572,9 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
         f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
         f"try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
-    need(
-        not (config.merge_lora and config.load_in_4bit),
-        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
-        "afterwards, as references/deployment.md shows",
-    )
-    packed = config.load_in_4bit and config.rollout_engine == "vllm"
-    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
-    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
 # -------------------------------------------------------------------------------- advantages (src/parts/advantages.py)
-
-
-#
-# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
-# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
-# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
 
 
 def group_stats(x, groups):
@@ -650,46 +652,69 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
     path, suffix = Path(source), Path(source).suffix.lower()
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in (".jsonl", ".ndjson", ".json", ".csv", ".parquet"),
+            is_hub_id(source) and suffix not in READERS,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        import datasets
-
-        name, _, split = source.partition("@")
-        name, _, subset = name.partition(":")
-        try:
-            return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-        except Exception as error:
-            raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
     try:
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path).to_pylist()
-        if suffix == ".csv":
-            with path.open(encoding="utf-8-sig", newline="") as f:
-                csv.field_size_limit(2**31 - 1)
-                reader, rows = csv.DictReader(f, strict=True), []
-                for row in reader:
-                    fits = None not in row and None not in row.values()
-                    need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-                    rows.append(row)
-                return rows
-        if suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8-sig"))
-            objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-            need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-            return rows
-        if suffix in (".jsonl", ".ndjson"):
-            return read_json_lines(path)
+        return READERS[suffix](path)
     except (ValueError, OSError, RecursionError, csv.Error) as error:
         raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
-    raise UserError(f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -748,7 +773,7 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
 
 
-# ------------------------------------------------------------------------------------------ texts (src/parts/texts.py)
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -1038,6 +1063,65 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
 # -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
 
 
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
 class Reward:
     """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
 
@@ -1056,15 +1140,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        given = reward_arguments([row], [""], [[]])
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    "expected that column too; try --reward FILE.py:function with a function for this data",
-                )
+        check_columns(self.functions, row)
 
     def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
         """Raw results by function; async ones run together."""
@@ -1075,7 +1151,12 @@ class Reward:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))
         except CallFailed as failed:
             name, i = owners[failed.number]
-            raise self.blame(name, i, rows, completions, completion_ids, failed.__cause__) from failed.__cause__
+
+            def alone(row: int) -> dict:
+                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
+
+            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
+            raise error from failed.__cause__
         results = {name: [next(found) for _ in own] for name, own in calls.items()}
         return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
@@ -1084,7 +1165,7 @@ class Reward:
         if not rows:  # more processes than held-out prompts
             return [], {}
         results = self.run(rows, completions, completion_ids)
-        parts = {name: self.check(name, result, completions) for name, result in results.items()}
+        parts = {name: checked_scores(name, result, completions) for name, result in results.items()}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -1093,39 +1174,6 @@ class Reward:
             self.silent = True
             say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
         return scores, parts
-
-    def check(self, name: str, result, completions: list[str]) -> list[float | None]:
-        """Turn a function's result into floats and None, or raise RewardError."""
-        values = result.tolist() if hasattr(result, "tolist") else result
-        if not isinstance(values, list | tuple) or len(values) != len(completions):
-            got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-            expected = f"expected a list of {len(completions)}, one per completion{one}"
-            raise RewardError(f"reward {name}: got {got}; {expected}")
-        checked = []
-        for i, value in enumerate(values):
-            value = value.item() if hasattr(value, "item") else value
-            if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-                where = f"reward {name}, row {i}, completion {completions[i][:200]!r}"
-                raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-            checked.append(None if value is None else float(value))
-        return checked
-
-    def blame(self, name: str, i: int, rows, completions, completion_ids, error: Exception) -> RewardError:
-        """The error of a call that raised, with its row: call i of a PerSample, else the first that raises alone."""
-        function, raised = self.functions[name], f"raised {type(error).__name__}: {error}"
-        if isinstance(function, PerSample):
-            return RewardError(f"reward {name}, row {i}, completion {completions[i][:200]!r}: {raised}")
-        if is_passing(error):  # of the connection, not of a row
-            return RewardError(f"reward {name}: {raised} on a batch of {len(rows)}")
-        for row, text in enumerate(completions):
-            try:
-                scored_batch(function, reward_arguments([rows[row]], [text], [completion_ids[row]]), self.limits)
-            except CallFailed as failed:
-                cause = failed.__cause__
-                where = f"reward {name}, row {row}, completion {text[:200]!r}"
-                return RewardError(f"{where}: raised {type(cause).__name__}: {cause}")
-        return RewardError(f"reward {name} {raised} on a batch, though on no single row of it")
 
 
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
@@ -1357,7 +1405,7 @@ def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
     return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
 
 
-# -------------------------------------------------------------------------------------- folders (src/parts/folders.py)
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
 def follow_umask(folder: Path) -> None:
@@ -1538,6 +1586,14 @@ TABLE = read_table(TABLE_TEXT)
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
+    "top_p": (
+        [1.0],
+        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
+    ),
+    "top_k": (
+        [0],
+        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
+    ),
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
     "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
     "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),

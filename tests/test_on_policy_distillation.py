@@ -708,7 +708,6 @@ URL = "http://127.0.0.1:9/v1"
         ("--offpolicy_frac 0.5 --completion_column absent", "--completion_column NAME"),
         ("--norm_length 5", "fixed_length"),
         ("--mismatch_high 0.9", "low <= 1 <= high"),
-        ("--top_p 0.9", "--temperature"),
         ("--max_new_tokens 5000", "expected at most 1024"),
         ("--load_in_4bit", "--lora_rank 16"),
         ("--report_to nothing", "wandb"),

@@ -862,8 +862,6 @@ BAD_INPUT = {
         ["--minibatches=", "3"],
         ["got batch_size 8, group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"],
     ),
-    "top-p": (["--top_p=", "0.9"], ["got top_p 0.9", "expected 1.0", "--temperature"]),
-    "top-k": (["--top_k=", "20"], ["top_k 20", "expected"]),
     "4 bit merged": (["--load_in_4bit=", "true", "--lora_rank=4", "--merge_lora"], ["got --merge_lora", "try merging"]),
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
     "kl target without kl": (["--kl_target=", "3", "--kl_coef=0"], ["got --kl_target", "try --kl_coef"]),

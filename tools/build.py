@@ -34,6 +34,7 @@ FLOORS = (
     "settings",
     "presets",
     "processes",
+    "exit_codes",
     "numerics",
     "kl",
     "advantages",
@@ -43,7 +44,7 @@ FLOORS = (
     "rows",
     "chat",
     "prompts",
-    "texts",
+    "reward_texts",
     "reward_forms",
     "reward_calls",
     "rewards",
@@ -52,7 +53,7 @@ FLOORS = (
     "models",
     "forward",
     "batches",
-    "decoding",
+    "cache_probe",
     "sampling",
     "sampling_vllm",
     "rollouts",
@@ -60,9 +61,10 @@ FLOORS = (
     "optimizer",
     "curves",
     "run_log",
-    "folders",
+    "output_folder",
     "checkpoints",
     "summary",
+    "progress",
 )
 ELSEWHERE = {"reward_functions_library": "examples"}  # programs that are not written to scripts/
 KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__"}

@@ -3,11 +3,6 @@
 from parts.messages import RewardError
 from parts.numerics import masked_whiten
 
-#
-# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
-# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
-# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
-
 
 def group_stats(x, groups):
     """Mean, squared deviation and size of each entry's group; x and groups are [B], each result too.
@@ -152,6 +147,9 @@ def gae_advantages(rewards, values, mask, config, **_):
     return gae(rewards, values, mask, config.gamma, config.gae_lambda)[0]
 
 
+# Each takes by keyword what it needs of scores [B] (after KL and penalties), groups [B] (equal = same prompt), rewards
+# [B, T], mask [B, T], parts [B, R], baselines [B], and config, and returns advantages [B] or [B, T]. A completion alone
+# in its group has no baseline: it gets `alone` times its score, 0 unless told; verl's estimators have 1 there.
 ADVANTAGES = {
     "gae": gae_advantages,
     "grpo": grpo_advantages,

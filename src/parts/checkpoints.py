@@ -6,11 +6,11 @@ import random
 import shutil
 from pathlib import Path
 
-from parts.folders import write_folder
-from parts.messages import UserError, need, say
+from parts.messages import UserError, say
 from parts.models import Models
+from parts.output_folder import check_folder, write_folder
 from parts.processes import gather_rows, world
-from parts.settings import BaseConfig, free_on_resume
+from parts.settings import BaseConfig
 from parts.tokenizers import save_tokenizer
 
 
@@ -75,22 +75,11 @@ def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
 
 def find_checkpoint(config: BaseConfig) -> Path | None:
     """Return the checkpoint to resume from, if any; refuse another run's folder and a resume with other settings."""
-    folder = Path(config.output_dir)
+    check_folder(config)
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
         return None
-    if (folder / "config.json").exists():
-        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
-        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
     if not checkpoints(config):
-        say(f"warning: got --resume, but {folder} holds no checkpoint; starting at step 0")
+        say(f"warning: got --resume, but {config.output_dir} holds no checkpoint; starting at step 0")
     return next(reversed(checkpoints(config)), None)
 
 

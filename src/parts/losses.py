@@ -7,17 +7,16 @@ from parts.messages import need
 from parts.numerics import masked_mean
 from parts.settings import BaseConfig
 
-#
-# Each takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config, and
-# returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
-
 
 @dataclass(frozen=True)
 class PolicyLoss:
     """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
 
-    They do where a term stands outside the advantage, or where tokens are chosen among those of the whole minibatch.
-    Where they do not, such rows are left out of the networks.
+    The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
+    and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
+
+    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
+    minibatch. Where they do not, such rows are left out of the networks.
     """
 
     per_token: object  # the function
@@ -46,7 +45,7 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     """
     import torch
 
-    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    ratio = likelihood_ratio(logprobs, old_logprobs)
     plain = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
     loss = torch.maximum(plain, bounded)
@@ -160,8 +159,8 @@ def clip_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
 
 def kl_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
     """-A ratio, plus kl_cov_coef |log-ratio| on the chosen tokens: KL-Cov (Cui 2025, arXiv 2505.22617, eq. 12-13)."""
-    d = logprobs - old_logprobs
-    return -advantages * d.clamp(-20, 20).exp() + config.kl_cov_coef * d.abs() * chosen, chosen
+    ratio, distance = likelihood_ratio(logprobs, old_logprobs), (logprobs - old_logprobs).abs()
+    return -advantages * ratio + config.kl_cov_coef * distance * chosen, chosen
 
 
 LOSSES = {

@@ -181,6 +181,12 @@ def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int)
     return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
 
 
+def head_of_pieces(config: BaseConfig, shape: DecoderShape, run: PassShape, buffers: int) -> float:
+    """`head_bytes` of a micro-batch of which every token is trained on, in pieces of --logits_chunk."""
+    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
+    return head_bytes(shape, run, logits, buffers)
+
+
 def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
     """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
 

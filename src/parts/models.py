@@ -102,6 +102,24 @@ def add_lora(model, config: BaseConfig, folder: Path | None = None):
     return get_peft_model(model, lora).eval()
 
 
+def load_policy(config: BaseConfig, device, saved: Path | None):
+    """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
+    from transformers import AutoModelForCausalLM
+
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    return add_lora(policy, config, saved) if config.lora_rank else policy
+
+
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """The tokens that end a completion, and one to pad with; masks never depend on the pad."""
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)
+    return sorted(ends), pad_id
+
+
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

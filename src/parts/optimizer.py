@@ -2,6 +2,7 @@
 
 import math
 
+from parts.messages import DivergedError
 from parts.models import Models
 from parts.processes import sum_over_processes
 from parts.settings import BaseConfig
@@ -40,6 +41,13 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
     return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
 
 
+def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
+    """Set the rates of a 0-based step."""
+    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+
+
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
     from transformers.modeling_layers import GradientCheckpointingLayer
@@ -70,3 +78,13 @@ def apply_gradients(config: BaseConfig, optimizer, scaler):
     scaler.update()
     optimizer.zero_grad()
     return norms
+
+
+def count_bad_update(config: BaseConfig, step: int, health: dict, finite: bool) -> None:
+    """Count non-finite updates in a row in health["bad"]; raise DivergedError where they are too many."""
+    health["bad"] = 0 if finite else health["bad"] + 1
+    if health["bad"] >= config.max_bad_updates:
+        raise DivergedError(
+            f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
+            "try a lower --lr, or --precision bf16 in place of fp16"
+        )

@@ -3,7 +3,7 @@
 import math
 
 from parts.messages import need, say
-from parts.settings import BaseConfig, check_numbers
+from parts.settings import BaseConfig, check_trainer
 
 # What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
 # figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
@@ -114,9 +114,6 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
-    need(c.mismatch_low <= 1 <= c.mismatch_high, "got bounds of mismatch that leave out 1; expected low <= 1 <= high")
-    fixed = c.aggregation == "fixed_length"
-    need(not fixed or c.norm_length, "got aggregation fixed_length; expected its constant; try --norm_length 1024")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
@@ -128,15 +125,7 @@ def check_algorithm(config: BaseConfig) -> None:
 
 def check_config(config: BaseConfig, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
-    need(
-        config.top_p == 1.0 and config.top_k == 0,
-        f"got top_p {config.top_p}, top_k {config.top_k}; expected 1.0 and 0, as a truncated sampler is not the "
-        "policy whose log-probs the ratio compares; try a lower --temperature",
-    )
-    check_numbers(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
-    need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
+    check_trainer(config)
     need(max(config.gamma, config.gae_lambda) <= 1, "got gamma or gae_lambda above 1; expected 0 to 1; try --gamma 1")
     check_algorithm(config)
     part = math.lcm(config.minibatches * world, config.group_size)
@@ -146,13 +135,3 @@ def check_config(config: BaseConfig, world: int = 1) -> None:
         f"processes {world}; expected a batch_size, counted in completions, that is a multiple of {part}; "
         f"try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
-    need(
-        not (config.merge_lora and config.load_in_4bit),
-        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
-        "afterwards, as references/deployment.md shows",
-    )
-    packed = config.load_in_4bit and config.rollout_engine == "vllm"
-    need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
-    unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
-    need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")

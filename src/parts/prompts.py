@@ -8,6 +8,8 @@ from parts.messages import UserError, need, say
 from parts.rows import check_prompt, read_rows
 from parts.settings import BaseConfig
 
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
 
 def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
@@ -23,7 +25,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows = read_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
-    kept, reserved = [], ("prompt", "prompts", "completions", "completion_ids", config.prompt_column)
+    kept, reserved = [], (*RESERVED, config.prompt_column)
     template = template_settings(config)
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
@@ -64,9 +66,9 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
     return picked
 
 
-def load_splits(config: BaseConfig, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out prompts."""
-    rows = load_prompts(config, tokenizer, config.data)
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts, each read by `load`."""
+    rows = load(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, load_prompts(config, tokenizer, held_out) if held_out else []
+    return rows, load(config, tokenizer, held_out) if held_out else []

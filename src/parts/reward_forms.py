@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, need, suggest
-from parts.texts import text_of_turns
+from parts.reward_texts import text_of_turns
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"

@@ -5,9 +5,9 @@ import time
 from parts.messages import UserError
 from parts.models import Models
 from parts.processes import gather_rows, world
+from parts.reward_texts import visible_text
 from parts.rewards import Reward
 from parts.settings import BaseConfig
-from parts.texts import visible_text
 
 
 def collect(

@@ -1,4 +1,4 @@
-"""metrics.jsonl, samples.jsonl, the trackers, the progress bar."""
+"""Who writes metrics.jsonl and samples.jsonl, tells the trackers, and moves the progress bar."""
 
 import contextlib
 import dataclasses
@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from parts.curves import plot_curves
+from parts.curves import PANELS, plot_curves
 from parts.messages import UserError
 from parts.processes import world
 from parts.settings import BaseConfig
@@ -64,9 +64,17 @@ def open_tracker(name: str, config: BaseConfig, start: int):
 
 
 class RunLog:
-    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere."""
+    """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
 
-    def __init__(self, config: BaseConfig, start: int):
+    Args:
+        start: the step that a resumed run goes on from; -1 for a new one.
+        steps: those of the whole run.
+        report_to: names of trackers.
+    """
+
+    panels = PANELS  # of curves.png
+
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
         self.trackers, self.bar = [], None
         if not self.active:
@@ -76,24 +84,28 @@ class RunLog:
         for name in ("metrics.jsonl", "samples.jsonl"):
             forget_after(self.dir / name, start)
         start = max(start, 0)
-        self.trackers = [open_tracker(name, config, start) for name in config.report_to]
+        self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
-        self.bar = tqdm(total=config.steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+        self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
 
     def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers."""
+        """Append one line to metrics.jsonl, and tell the trackers and who watches."""
         if not self.active:
             return
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
             f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
         for track, _ in self.trackers:
             track(metrics, step)
+        self.show(step, metrics)
+        if "eval/accuracy" in metrics:
+            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward and speed beside it."""
         if "reward/mean" in metrics:
             speed = metrics["rollout/tokens_per_s"]
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
             self.bar.update()
-        if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
 
     def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
         """Append a few samples to samples.jsonl."""
@@ -106,9 +118,9 @@ class RunLog:
                 f.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def plot(self) -> None:
-        """Draw curves.png from metrics.jsonl."""
-        if self.active:
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
+        """Draw curves.png from metrics.jsonl, if there is one."""
+        if self.active and (self.dir / "metrics.jsonl").exists():
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
 
     def close(self) -> None:
         """Finish the bar and the trackers."""

@@ -3,7 +3,7 @@
 import itertools
 
 from parts.batches import left_pad
-from parts.decoding import decoding_of_policy, select_rows
+from parts.cache_probe import decoding_of_policy, select_rows
 from parts.forward import cached_states, lm_logits
 from parts.messages import DivergedError
 from parts.models import Models

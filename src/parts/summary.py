@@ -6,6 +6,20 @@ from pathlib import Path
 from parts.processes import world
 from parts.settings import BaseConfig
 
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
+
+
+def run_summary(config: BaseConfig, state: dict) -> dict:
+    """Steps, seed, folder and both held-out evaluations of a run's state."""
+    summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
+    for when in ("before", "after"):
+        evaluation = state[f"eval_{when}"]
+        if evaluation:
+            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
+            summary |= {f"eval_{when}": evaluation}
+    return summary
+
 
 def report(config: BaseConfig, summary: dict) -> None:
     """Write summary.json and print what a person wants to know at the end."""
@@ -14,10 +28,18 @@ def report(config: BaseConfig, summary: dict) -> None:
     folder = Path(config.output_dir)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
-        pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-        for before, after in pairs:
-            prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-            print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
-        print(f"held-out accuracy {summary['accuracy_before']:.3f} -> {summary['accuracy_after']:.3f}", end=", ")
+        print_held_out(summary)
     print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
     print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+
+
+def print_held_out(summary: dict) -> None:
+    """Print completions and figures of the held-out prompts, before and after."""
+    pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
+    for before, after in pairs:
+        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+        print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+    for key, (name, form) in HELD_OUT.items():
+        if f"{key}_before" in summary:
+            before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
+            print(f"held-out {name} {before} -> {after}", end=", ")

@@ -17,21 +17,27 @@ def remember_padding(tokenizer):
     return tokenizer
 
 
-def load_tokenizer(config: BaseConfig):
-    """The model's tokenizer; a model that is neither a folder nor a hub id is refused here."""
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
-    logging.disable_progress_bar()
     found = Path(config.model).is_dir() or is_hub_id(config.model)
     need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = remember_padding(AutoTokenizer.from_pretrained(config.model))
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
+    """The tokenizer of a model that is trained or sampled here, to be saved as it was."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
+    return remember_padding(open_tokenizer(config))
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:

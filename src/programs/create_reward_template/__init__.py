@@ -39,7 +39,7 @@ ROOMS = (
     "new_reward_texts",
     "port_texts",
     "recipes",
-    "texts",
+    "assembly",
     "check_texts",
     "rubric",
     "new_reward",

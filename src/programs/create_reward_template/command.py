@@ -9,7 +9,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, need, say, suggest
+from parts.messages import UserError, need, say
+from parts.settings import parse_flags
 from programs.create_reward_template.new_reward import new_reward
 from programs.create_reward_template.ports import ported
 from programs.create_reward_template.recipes import DEFAULT_RULES, HELPERS, TASKS
@@ -157,10 +158,7 @@ def write_reward(args, text: str) -> dict:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = template_parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    args = parse_flags(parser, argv)
     try:
         check_flags(args)
         if args.output:

@@ -1,5 +1,6 @@
 """A new reward."""
 
+from programs.create_reward_template.assembly import head_of, listing, put_in, quoted, usage_notes, with_imports
 from programs.create_reward_template.check_texts import (
     COMPLETION_TEXT,
     JUDGE_SETUP,
@@ -16,7 +17,6 @@ from programs.create_reward_template.new_reward_texts import FORMAT, LOAD_HELPER
 from programs.create_reward_template.port_texts import LOOP
 from programs.create_reward_template.recipes import TASKS
 from programs.create_reward_template.rubric import custom_cases, custom_parts, read_rule
-from programs.create_reward_template.texts import head_of, listing, put_in, quoted, usage_notes, with_imports
 
 
 def adapters(args, call: str, gold_columns: list[str], words: dict) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parts.messages import need, say
 from parts.reward_forms import is_per_sample, load_rewards
+from programs.create_reward_template.assembly import head_of, listing, put_in, usage_notes, with_imports
 from programs.create_reward_template.check_texts import COMPLETION_TEXT, SELF_TEST, TRL_ROWS, VERL_ROW
 from programs.create_reward_template.new_reward import example_columns
 from programs.create_reward_template.new_reward_texts import DOUBLE, TESTS
@@ -25,7 +26,6 @@ from programs.create_reward_template.port_texts import (
     TO_VERL,
     WAITED,
 )
-from programs.create_reward_template.texts import head_of, listing, put_in, usage_notes, with_imports
 
 
 def is_async_callable(function) -> bool:

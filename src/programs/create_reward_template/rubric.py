@@ -6,10 +6,10 @@ import math
 import re
 
 from parts.messages import UserError, need, suggest
+from programs.create_reward_template.assembly import Words, listing, put_in, quoted
 from programs.create_reward_template.check_texts import CHECKS
 from programs.create_reward_template.new_reward_texts import CUSTOM, FINAL, GATED, VISIBLE
 from programs.create_reward_template.recipes import RESERVED
-from programs.create_reward_template.texts import Words, listing, put_in, quoted
 
 
 def read_rule(text: str, examples: list[dict]) -> dict:

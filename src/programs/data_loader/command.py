@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from parts.messages import UserError, need, say, suggest
+from parts.messages import UserError, need, say
 from parts.rows import is_hub_id
+from parts.settings import parse_flags
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
 from programs.data_loader.inspection import Stats, plot_lengths
 from programs.data_loader.reading import Settings
@@ -288,10 +289,7 @@ def print_summary(run: Run) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = make_command()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    args = parse_flags(parser, argv)
     try:
         return run_command(args)
     except UserError as error:

@@ -31,13 +31,14 @@ Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short to judge; of 
 """
 
 ROOMS = (
-    "names",
+    "metric_names",
+    "thresholds",
     "advice",
     "statistics",
     "logged_run",
-    "reading",
+    "log_reading",
     "checks",
-    "output",
+    "report_and_plot",
     "verdict",
     "command",
 )

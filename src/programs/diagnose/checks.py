@@ -3,10 +3,11 @@
 import math
 import statistics
 
+from programs.diagnose.log_reading import as_number, common_name, dialect_of
 from programs.diagnose.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
-from programs.diagnose.names import CRITIC_STEPS, GAIN, SETTINGS, SOLVED, TREND_STEPS
-from programs.diagnose.reading import as_number, common_name, dialect_of
+from programs.diagnose.metric_names import SETTINGS
 from programs.diagnose.statistics import ends, forecast, is_flat, is_format, repeats, standard_error, trend, window
+from programs.diagnose.thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
 
 
 def check_finite(run: LoggedRun):

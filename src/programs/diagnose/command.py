@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from programs.diagnose.checks import diagnose
+from programs.diagnose.log_reading import load_run, need_log
 from programs.diagnose.logged_run import UnreadableError
-from programs.diagnose.output import TOO_SHORT, draw, print_verdict
-from programs.diagnose.reading import load_run, need_log
-from programs.diagnose.verdict import judgement
+from programs.diagnose.report_and_plot import draw, print_verdict
+from programs.diagnose.verdict import TOO_SHORT, judgement
 
 
 def command_line() -> argparse.ArgumentParser:

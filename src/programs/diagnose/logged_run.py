@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass, field
 
 from programs.diagnose.advice import ADVICE, NOTES
-from programs.diagnose.names import SETTINGS, SOLVED
+from programs.diagnose.metric_names import SETTINGS
 from programs.diagnose.statistics import ends, is_format, onset, window
+from programs.diagnose.thresholds import SOLVED
 
 
 @dataclass

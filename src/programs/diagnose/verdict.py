@@ -1,9 +1,10 @@
-"""The verdict."""
+"""What a run's findings come to."""
 
 from dataclasses import asdict
 
 from programs.diagnose.logged_run import Finding, LoggedRun
-from programs.diagnose.output import TOO_SHORT
+
+TOO_SHORT = "too short to judge"
 
 
 def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:

@@ -37,7 +37,7 @@ ROOMS = (
     "settings",
     "statistics",
     "extraction",
-    "data",
+    "rows_and_siblings",
     "tasks",
     "scored_tasks",
     "own_tasks",

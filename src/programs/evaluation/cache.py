@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parts.messages import UserError
 from parts.processes import gather_rows
-from programs.evaluation.data import ranks
+from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Request
 

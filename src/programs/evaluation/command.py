@@ -1,15 +1,13 @@
 """The command line."""
 
-import os
 import random
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, say
-from parts.processes import leave_processes
+from parts.exit_codes import exit_code, quiet_environment
 from programs.evaluation.comparison import print_comparison, read_report
-from programs.evaluation.data import ranks
 from programs.evaluation.models import open_models
+from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.run import evaluate, task_rows
 from programs.evaluation.settings import Config, parse_config, spread_pairs
 from programs.evaluation.task_table import check_choices, make_task
@@ -41,23 +39,12 @@ def run(config: Config) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    try:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        return run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv)))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:
-        print(
-            f"error: got {error}; expected to read and write files; mend it and run the same command", file=sys.stderr
-        )
-        return 2
-    except KeyboardInterrupt:
-        say("stopped; what was computed is in the cache, the same command goes on")
-        return 130
-    finally:
-        leave_processes()
+    quiet_environment()
+    return exit_code(
+        lambda: run(parse_config(spread_pairs(sys.argv[1:] if argv is None else argv))),
+        mend="mend it and run the same command",
+        stopped="stopped; what was computed is in the cache, the same command goes on",
+    )
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 from parts.batches import left_pad
+from parts.cache_probe import Decoding, decoding_gap, measured_decoding, select_rows
 from parts.chat import give_template
-from parts.decoding import Decoding, decoding_gap, measured_decoding, select_rows
 from parts.messages import UserError, need, say
 from parts.precision import compute_dtype, widest_float
+from parts.reward_texts import visible_text
 from parts.rows import is_hub_id
 from parts.sampling import inverse_cdf
-from parts.texts import visible_text
 from parts.tokenizers import LOADABLE
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.prompts import encode_text

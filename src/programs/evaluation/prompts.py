@@ -1,7 +1,7 @@
 """Shots, templates, encoding."""
 
 from parts.messages import UserError
-from programs.evaluation.data import user_text
+from programs.evaluation.rows_and_siblings import user_text
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Task
 

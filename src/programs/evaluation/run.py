@@ -11,9 +11,9 @@ from pathlib import Path
 from parts.chat import template_settings
 from parts.messages import UserError, need, say
 from programs.evaluation.cache import compute
-from programs.evaluation.data import ranks, rows_of
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
 from programs.evaluation.report import html_report, print_metrics, write_text
+from programs.evaluation.rows_and_siblings import ranks, rows_of
 from programs.evaluation.scored_tasks import Perplexity
 from programs.evaluation.settings import Config
 from programs.evaluation.statistics import summarize
@@ -145,14 +145,19 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         "keys": keys,
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
+    return result, samples_of(task, zip(rows, prompts, keys, grouped, records, strict=True))
+
+
+def samples_of(task: Task, scored) -> list[dict]:
+    """What samples.jsonl has of each (row, prompt, key, outputs, records)."""
     samples = []
-    for row, prompt, key, outs, recs in zip(rows, prompts, keys, grouped, records, strict=True):
-        for number, rec in enumerate(recs):
-            out = outs[number] if not task.logprobs else {}
+    for row, prompt, key, outputs, records in scored:
+        for number, record in enumerate(records):
+            output = outputs[number] if not task.logprobs else {}
             shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
-            shown |= {"prompt": prompt, "completion": out.get("text"), "finish": out.get("finish")}
-            samples.append(shown | {"tokens": out.get("tokens"), **rec})
-    return result, samples
+            shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
+            samples.append(shown | {"tokens": output.get("tokens"), **record})
+    return samples
 
 
 def unique_keys(texts: list[str]) -> list[str]:

@@ -5,8 +5,8 @@ import re
 from typing import ClassVar
 
 from parts.messages import need
-from programs.evaluation.data import user_text
 from programs.evaluation.extraction import text_windows
+from programs.evaluation.rows_and_siblings import user_text
 from programs.evaluation.statistics import Values
 from programs.evaluation.tasks import Task, mean_values
 

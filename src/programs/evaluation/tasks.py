@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from parts.messages import UserError, need, suggest
 from parts.rows import check_prompt
-from programs.evaluation.data import first_of, sibling, user_text
 from programs.evaluation.extraction import (
     FORMATS,
     extract_flexible,
@@ -20,6 +19,7 @@ from programs.evaluation.extraction import (
     has_format,
     ngram_share,
 )
+from programs.evaluation.rows_and_siblings import first_of, sibling, user_text
 from programs.evaluation.settings import Config
 from programs.evaluation.statistics import Values, pass_at_k
 

@@ -1,15 +1,13 @@
 """Resume points, and the exported model."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
 
-from parts.folders import follow_umask, write_folder
 from parts.messages import need, say
+from parts.output_folder import check_folder, follow_umask, write_folder
 from parts.processes import world
-from parts.settings import free_on_resume
-from parts.texts import visible_text
+from parts.reward_texts import visible_text
 from programs.grpo_train.settings import Config
 
 
@@ -28,22 +26,12 @@ def saved_steps(config: Config) -> dict[int, Path]:
 
 def resume_point(config: Config) -> Path | None:
     """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    folder, saved = Path(config.output_dir), saved_steps(config)
+    check_folder(config)
     if not config.resume:
-        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
-        need(
-            not found,
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir",
-        )
         return None
-    if (folder / "config.json").exists():
-        before, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
-        changed = [k for k in settings if k not in free_on_resume(config) and k in before and before[k] != settings[k]]
-        text = ", ".join(f"{k} {before[k]!r} -> {settings[k]!r}" for k in changed)
-        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    saved = saved_steps(config)
     if not saved:
-        say(f"warning: got --resume, but {folder} holds no complete checkpoint; starting at step 0")
+        say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
     return saved[max(saved)] if saved else None
 
 

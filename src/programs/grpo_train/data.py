@@ -1,13 +1,13 @@
 """Prompts as a data set."""
 
-from pathlib import Path
-
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_EVAL
-from parts.chat import as_turns, check_template, give_template, template_settings
+from parts.chat import as_turns, check_template, template_settings
 from parts.messages import UserError, need, say, suggest
-from parts.rows import check_prompt, is_hub_id, read_rows
-from parts.tokenizers import LOADABLE
+from parts.prompts import RESERVED, encode_prompt
+from parts.rows import check_prompt, read_rows
+from parts.tokenizers import open_tokenizer
 from programs.grpo_train.settings import Config, trainer_fields
+
+TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
 
 
 def trl_template_settings(config: Config) -> dict:
@@ -21,16 +21,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
     rows, column = read_rows(source), config.prompt_column
     need(rows, f"got data {source!r} without rows; expected at least one")
-    reserved = {
-        "prompt",
-        "prompts",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-        column,
-    }
+    reserved = {*RESERVED, *TRL_EXTRAS, column}
     template, kept = trl_template_settings(config), []
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
@@ -49,11 +40,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
             "try the model's -Instruct or -it variant, or prompts that are plain strings",
         )
         try:
-            if isinstance(prompt, str):
-                ids = tokenizer(text=prompt)["input_ids"]
-            else:
-                ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
-                ids = ids["input_ids"]
+            ids = encode_prompt(tokenizer, prompt, **template)
         except Exception as error:  # a template raises what it likes, such as "system role not supported"
             raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
         need(len(ids), f"{where}: got a prompt of no tokens; expected at least one")
@@ -68,23 +55,8 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     return kept
 
 
-def load_tasks(config: Config, tokenizer) -> tuple[list[dict], list[dict]]:
-    """Training and held-out rows."""
-    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
-    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return load_task(config, tokenizer, config.data), load_task(config, tokenizer, held_out) if held_out else []
-
-
 def left_tokenizer(config: Config):
-    """The model's tokenizer, padding on the left; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
-    found = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model, padding_side="left", truncation_side="left")
-    except (OSError, ValueError) as error:
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    """The model's tokenizer, padding on the left."""
+    tokenizer = open_tokenizer(config, padding_side="left", truncation_side="left")
     need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
-    give_template(tokenizer, config.chat_template)
     return tokenizer

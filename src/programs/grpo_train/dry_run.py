@@ -6,10 +6,10 @@ import os
 
 from parts.chat import strings_past_template
 from parts.memory import in_gib
-from programs.grpo_train.arithmetic import trl_config, trl_settings
 from programs.grpo_train.memory import trl_memory
 from programs.grpo_train.prepare import prepare_run
 from programs.grpo_train.settings import PROFILES, Config
+from programs.grpo_train.trl_arguments import trl_config, trl_settings
 
 
 def print_plan(config: Config) -> int:

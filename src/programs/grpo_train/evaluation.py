@@ -4,7 +4,7 @@ import statistics
 
 from parts.messages import UserError
 from parts.processes import gather_rows, world
-from parts.texts import text_of_turns
+from parts.reward_texts import text_of_turns
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, weighted_sum
 from programs.grpo_train.settings import Config
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.messages import UserError, say
+from parts.prompts import load_splits
 from parts.tokenizers import LOADABLE
-from programs.grpo_train.arithmetic import BatchPlan, plan_batches
-from programs.grpo_train.data import left_tokenizer, load_tasks
+from programs.grpo_train.batch_plan import BatchPlan, plan_batches
+from programs.grpo_train.data import left_tokenizer, load_task
 from programs.grpo_train.rewards import Scorer, Stage
 from programs.grpo_train.settings import Config, check_machine, check_settings, fill_in
 from programs.grpo_train.stages import load_stages
@@ -74,7 +75,7 @@ def prepare_run(config: Config) -> Prepared:
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
     tokenizer = left_tokenizer(config)
-    rows, held_out = load_tasks(config, tokenizer)
+    rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)

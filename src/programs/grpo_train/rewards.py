@@ -3,14 +3,14 @@
 import asyncio
 import functools
 import inspect
-import sys
 import time
 from dataclasses import dataclass
 
-from parts.messages import RewardError, need, suggest
-from parts.reward_calls import CallFailed, CallLimits, is_passing, scored_batch
+from parts.reward_calls import CallFailed, CallLimits, scored_batch
 from parts.reward_forms import PerSample, as_reward, reward_arguments
-from parts.texts import text_of_turns, visible_text
+from parts.reward_texts import text_of_turns, visible_text
+from parts.rewards import blamed_row, check_columns, checked_scores
+from programs.grpo_train.data import TRL_EXTRAS
 
 
 @dataclass
@@ -20,24 +20,6 @@ class Stage:
     weights: dict[str, float]  # by name of the function
     steps: int
     learning_rate: float = 0.0
-
-
-def checked_scores(name: str, result, completions: list) -> list[float | None]:
-    """Turn a reward function's result into floats and None, or raise RewardError."""
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple) or len(values) != len(completions):
-        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
-        expected = f"expected a list of {len(completions)}, one per completion{one}"
-        raise RewardError(f"reward {name}: got {got}; {expected}")
-    scores = []
-    for i, value in enumerate(values):
-        value = value.item() if hasattr(value, "item") else value
-        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
-            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
-        scores.append(None if value is None else float(value))
-    return scores
 
 
 def plain_function(function):
@@ -70,15 +52,7 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        given = {**reward_arguments([row], [""], [[]]), "trainer_state": None, "log_extra": None, "log_metric": None}
-        for name, function in self.functions.items():
-            for p in inspect.signature(function).parameters.values():
-                required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                need(
-                    not required or p.name in given,
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                    f"expected that column too{suggest(p.name, list(row['columns']))}; or rename it in the file",
-                )
+        check_columns(self.functions, row, others=TRL_EXTRAS)
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -131,30 +105,19 @@ class Scorer:
 
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
-
         function = self.functions[name]
 
         def given(chosen: slice) -> dict:
             arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
             return arguments | {"completions": completions[chosen], **extra}
 
-        def where(i: int) -> str:
-            return f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
-
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
         except CallFailed as failed:
-            error = failed.__cause__
-            raised = f"raised {type(error).__name__}: {error}"
-            if isinstance(function, PerSample):
-                raise RewardError(f"{where(failed.number)}: {raised}") from error
-            for i in range(0 if is_passing(error) else len(completions)):  # a lost connection is of no row
-                try:
-                    scored_batch(function, given(slice(i, i + 1)), self.limits)
-                except CallFailed as alone:
-                    cause = alone.__cause__
-                    raise RewardError(f"{where(i)}: raised {type(cause).__name__}: {cause}") from cause
-            raise RewardError(f"reward {name}: {raised} on a batch, though on no single row of it") from error
+            cause, call = failed.__cause__, failed.number
+            raise blamed_row(
+                name, function, call, cause, completions, lambda row: given(slice(row, row + 1)), self.limits
+            ) from cause
         return checked_scores(name, result, completions)
 
     def samples(self, eos_ids: list[int]) -> list[dict]:

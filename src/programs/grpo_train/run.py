@@ -4,18 +4,19 @@ import gc
 import sys
 from pathlib import Path
 
-from parts.folders import make_folder, write_settings
+from parts.exit_codes import exit_code
 from parts.messages import DivergedError, RewardError, UserError, say
-from parts.processes import StopRequest, leave_processes, world
-from parts.summary import report
-from parts.texts import text_of_turns
-from programs.grpo_train.arithmetic import trl_config
+from parts.output_folder import make_folder, write_settings
+from parts.processes import StopRequest, world
+from parts.reward_texts import text_of_turns
+from parts.summary import report, run_summary
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
 from programs.grpo_train.dry_run import print_plan
-from programs.grpo_train.logs import Journal
 from programs.grpo_train.prepare import prepare_run, quiet_libraries
+from programs.grpo_train.run_log import TrlLog
 from programs.grpo_train.settings import PROFILES, Config, parse_arguments
 from programs.grpo_train.trainer import GrpoRun, make_trainer
+from programs.grpo_train.trl_arguments import trl_config
 
 
 def train(config: Config) -> int:
@@ -35,7 +36,7 @@ def train(config: Config) -> int:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
     make_folder(config)
-    run.journal, run.stop = Journal(config, plan.steps, start), StopRequest()
+    run.log, run.stop = TrlLog(config, plan.steps, start), StopRequest()
     write_settings(config)
     try:
         if start >= plan.steps:
@@ -43,19 +44,15 @@ def train(config: Config) -> int:
             trainer.state.global_step = start
         else:
             run_steps(trainer, checkpoint)
-        run.journal.plot()
+        run.log.plot()
         step = trainer.state.global_step
         if run.signum and step < plan.steps:
             say(f"stopped by signal {run.signum} after step {step}; go on with --resume")
             return 128 + run.signum
-        summary = {"steps": step, "seed": config.seed, "output_dir": config.output_dir}
-        for name in ("before", "after"):
-            if run.kept[f"eval_{name}"]:
-                summary |= {f"accuracy_{name}": run.kept[f"eval_{name}"]["metrics"]["eval/accuracy"]}
-                summary |= {f"eval_{name}": run.kept[f"eval_{name}"]}
+        summary = run_summary(config, {**run.kept, "step": step})
         export_final(config, trainer)
     finally:
-        run.journal.close()
+        run.log.close()
         run.stop.restore()
     run.trainer = trainer = None
     gc.collect()  # the samples below load final/ beside what is left
@@ -96,23 +93,16 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
         raise
 
 
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    config = parse_arguments(argv)
+    with quiet_libraries(config):
+        return print_plan(config) if config.dry_run else train(config)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    try:
-        config = parse_arguments(sys.argv[1:] if argv is None else argv)
-        with quiet_libraries(config):
-            return print_plan(config) if config.dry_run else train(config)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:  # a full disk while logging, say
-        print(f"error: got {error}; expected to read and write files; mend it and try --resume", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say("stopped at once; the newest checkpoint is intact, go on with --resume")
-        return 130
-    finally:
-        leave_processes()
+    return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

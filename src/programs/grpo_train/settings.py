@@ -236,7 +236,7 @@ def config_of(profile: str):
     for name, value in {"profile": profile, **PROFILES[profile]}.items():
         meta = types[name].metadata
         changed.append((name, types[name].type, setting(value, meta["help"], meta["choices"])))
-    return dataclasses.make_dataclass(Config, changed, bases=(Config,))
+    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
 
 
 def parse_arguments(argv: list[str]) -> Config:

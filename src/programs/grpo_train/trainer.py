@@ -9,11 +9,11 @@ from parts.chat import as_turns
 from parts.messages import DivergedError, RewardError, UserError, need, say
 from parts.models import keep_differentiable, nf4_config
 from parts.processes import gather_rows, world
-from programs.grpo_train.arithmetic import BatchPlan, prompt_order
+from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
 from programs.grpo_train.evaluation import evaluate
-from programs.grpo_train.logs import our_metrics
 from programs.grpo_train.rewards import Scorer, Stage, signal_free
+from programs.grpo_train.run_log import our_metrics
 from programs.grpo_train.settings import Config
 from programs.grpo_train.stages import stage_at
 
@@ -26,7 +26,7 @@ class GrpoRun:
 
     def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
-        self.trainer = self.journal = self.stop = None
+        self.trainer = self.log = self.stop = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
 
@@ -44,7 +44,7 @@ class GrpoRun:
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
         metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
-        self.journal.samples(step, "eval", samples)
+        self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
 
@@ -61,7 +61,7 @@ class GrpoRun:
             schedule.lr_lambdas = [lambda step, f=f: f(step) * self.rate_factor(step) for f in plain]
         if self.held_out and self.kept["eval_before"] is None:
             self.kept["eval_before"] = self.held_out_evaluation(0)
-            self.journal.metrics(0, self.kept["eval_before"]["metrics"])
+            self.log.metrics(0, self.kept["eval_before"]["metrics"])
 
     def rate_factor(self, step: int) -> float:
         """Learning rate of the stage over that of the first, which is the run's."""
@@ -91,8 +91,8 @@ class GrpoRun:
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
-            self.journal.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
-        self.journal.advance(step)
+            self.log.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+        self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
         if self.signum and whole and not last:
@@ -114,10 +114,10 @@ class GrpoRun:
 
     def write(self, step: int, metrics: dict) -> None:
         """One line of metrics.jsonl, with an evaluation that waits for it."""
-        self.journal.metrics(step, metrics | self.pending)
+        self.log.metrics(step, metrics | self.pending)
         self.pending = {}
         if self.config.plot_every and step % self.config.plot_every == 0:
-            self.journal.plot()
+            self.log.plot()
 
     def on_log(self, args, state, control, logs=None, **_):
         """Write TRL's figures under our names; stop where they are not finite, or no reward applies."""
@@ -157,15 +157,8 @@ def make_callback(run: GrpoRun):
     return type("RunCallback", (TrainerCallback, ExportableState), static)()
 
 
-def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
-    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
-    from datasets import Dataset
-    from transformers import PrinterCallback
-    from trl import GRPOTrainer
-
-    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
-    sent = [as_turns(row["prompt"], config.chat) for row in rows]
-    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+def adapters_and_rounding(config: Config, args) -> dict:
+    """Arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for."""
     extra = {}
     if config.lora_rank:
         from peft import LoraConfig
@@ -178,6 +171,30 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
+    return extra
+
+
+def check_length(config: Config, model, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    need(
+        not limit or longest + config.max_completion_length <= limit,
+        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
+        "together; try a lower --max_completion_length or --max_prompt_length",
+    )
+
+
+def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
+    """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
+
+    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    sent = [as_turns(row["prompt"], config.chat) for row in rows]
+    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+    extra = adapters_and_rounding(config, args)
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
@@ -196,13 +213,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
-    limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
-    longest = max(len(row["prompt_ids"]) for row in [*rows, *run.held_out])
-    need(
-        not limit or longest + config.max_completion_length <= limit,
-        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
-        "together; try a lower --max_completion_length or --max_prompt_length",
-    )
+    check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
 
 

@@ -23,13 +23,13 @@ The reward library loads this file when a function grades mathematics.
 """
 
 ROOMS = (
-    "words",
+    "vocabulary",
     "text_form",
     "reader",
     "values",
-    "same",
+    "equal_values",
     "worker",
-    "equal",
+    "equal_answers",
     "answers",
     "score",
     "command",

@@ -6,11 +6,11 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from programs.math_grader.equal import math_equal
+from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.reader import _Value
 from programs.math_grader.text_form import _clean
 from programs.math_grader.values import _value
-from programs.math_grader.words import _CUT, _FILLER, _HEDGE, _MARKER, _NAMES
+from programs.math_grader.vocabulary import _CUT, _FILLER, _HEDGE, _MARKER, _NAMES
 
 
 def _boxes(text: str) -> list[str] | None:

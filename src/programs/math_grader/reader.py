@@ -7,7 +7,7 @@ import zlib
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from programs.math_grader.words import _CALLS, _SYMBOL, _TOKEN
+from programs.math_grader.vocabulary import _CALLS, _SYMBOL, _TOKEN
 
 
 class _Refused(Exception):

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from programs.math_grader.answers import _is_copied, _worked_out, final_answer, gold_answer
-from programs.math_grader.equal import math_equal
+from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.text_form import _clean
 from programs.math_grader.values import _value
 from programs.math_grader.worker import _WORKER, WorkerStarting, one_item

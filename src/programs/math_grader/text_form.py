@@ -4,7 +4,7 @@ import itertools
 import re
 import unicodedata
 
-from programs.math_grader.words import _CLEAN, _FOLD, _GREEK, _NAMES
+from programs.math_grader.vocabulary import _CLEAN, _FOLD, _GREEK, _NAMES
 
 
 def _is_odd_digit(c: str) -> bool:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from programs.math_grader.reader import _Reader, _Refused, _Value
 from programs.math_grader.text_form import _BETWEEN, _clean, _is_enclosed, _is_odd_digit, _split
-from programs.math_grader.words import _CALLS, _CHOICE, _NAMES, _NO_UNIT, _NUMBERS, _SCALE, _SYMBOL, _UNITS
+from programs.math_grader.vocabulary import _CALLS, _CHOICE, _NAMES, _NO_UNIT, _NUMBERS, _SCALE, _SYMBOL, _UNITS
 
 
 def _items(parts: list[str], down) -> list[_Value]:

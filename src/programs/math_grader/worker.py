@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 
-from programs.math_grader.words import _LATEX, _NAMES
+from programs.math_grader.vocabulary import _LATEX, _NAMES
 
 # Percent: 50% = 0.5 = 1/2, and 50% = 50 above 1 (a sign left out). Units: a missing one is fine, a different one wrong.
 # Rounding: a decimal of 4 or more significant digits stands for an endless value (1/3, pi) that it rounds correctly.

@@ -3,12 +3,10 @@
 import dataclasses
 
 from parts.memory import (
-    DecoderShape,
-    PassShape,
     backward_peak,
     decoder_shape,
     frozen_bytes,
-    head_bytes,
+    head_of_pieces,
     network_bytes,
     sampling_bytes,
     saved_for_backward,
@@ -18,12 +16,6 @@ from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import is_server, teacher_specs
 
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
-
-
-def student_head(config: Config, shape: DecoderShape, run: PassShape) -> float:
-    """Bytes that output layers and loss take for a micro-batch of which every token is trained on."""
-    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
-    return head_bytes(shape, run, logits, STUDENT_BUFFERS)
 
 
 def local_sources(config: Config) -> list[str]:
@@ -50,7 +42,7 @@ def distillation_memory(config: Config, networks: dict, prompt: int, processes: 
     width = 4 if precision == "fp32" else 2
     each, embeddings = (0.516, width) if config.teacher_in_4bit else (width, 4)
     teachers = sum(frozen_bytes(shapes[s], counts[s], each, embeddings) for s in local_sources(config))
-    head = student_head(config, shape, run)
+    head = head_of_pieces(config, shape, run, STUDENT_BUFFERS)
     prompts = dataclasses.replace(run, rows=at_once, length=prompt)
     return {
         "student: weights, gradients and optimizer": kept + gradients,

@@ -108,13 +108,13 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
 
 
 class DistillationLog(RunLog):
-    """A RunLog whose curves are those of a distillation, and whose bar also moves where nothing is rewarded."""
+    """A RunLog whose bar also moves where nothing is rewarded."""
 
-    def metrics(self, step: int, metrics: dict) -> None:
-        """Append one line to metrics.jsonl, and tell the trackers."""
-        super().metrics(step, metrics)
-        if self.active and "time/update" in metrics and "reward/mean" not in metrics:
+    def show(self, step: int, metrics: dict) -> None:
+        """Move the bar, with reward or KL beside it; say the held-out distance."""
+        super().show(step, metrics)
+        if "time/update" in metrics and "reward/mean" not in metrics:
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
             self.bar.update()
-        if self.active and "eval/reverse_kl" in metrics:
+        if "eval/reverse_kl" in metrics:
             self.bar.write(f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}", file=sys.stderr)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.decoding import check_pads
+from parts.cache_probe import check_pads
 from parts.forward import check_logits, lm_logits, predicting_states
 from parts.messages import UserError, need, say
 from parts.models import Models, load_network, unwrapped

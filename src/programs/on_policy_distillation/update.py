@@ -7,9 +7,14 @@ from parts.batches import micro_batches, trimmed
 from parts.forward import lm_logits, predicting_states
 from parts.kl import kl_estimate
 from parts.losses import policy_loss
-from parts.messages import DivergedError
 from parts.models import Models
-from parts.optimizer import apply_gradients, default_learning_rate, lr_factor, switch_checkpointing
+from parts.optimizer import (
+    apply_gradients,
+    count_bad_update,
+    default_learning_rate,
+    set_learning_rates,
+    switch_checkpointing,
+)
 from parts.precision import autocast
 from parts.processes import gather_rows, sum_over_processes
 from programs.on_policy_distillation.experience import by_teacher, pieces_of
@@ -182,9 +187,7 @@ def update(config: Config, models, optimizer, scaler, batch: dict, step: int, he
     import torch
 
     switch_checkpointing(models, config.gradient_checkpointing)
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
+    set_learning_rates(config, optimizer, step)
     applied, ratio_max, skipped = [], 0.0, 0
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
@@ -192,12 +195,8 @@ def update(config: Config, models, optimizer, scaler, batch: dict, step: int, he
             sums, peak = accumulate_gradients(config, models, batch, rows, scaler)
             sums, norms = sum_over_processes(sums), apply_gradients(config, optimizer, scaler)
             finite = bool(torch.isfinite(norms).all())
-            skipped, health["bad"] = skipped + (not finite), 0 if finite else health["bad"] + 1
-            if health["bad"] >= config.max_bad_updates:
-                raise DivergedError(
-                    f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-                    "try a lower --lr, or --precision bf16 in place of fp16"
-                )
+            count_bad_update(config, step, health, finite)
+            skipped += not finite
             if finite:
                 applied.append(torch.cat([sums.cpu(), norms]))
                 ratio_max = max(ratio_max, peak.item())

@@ -3,12 +3,10 @@
 import dataclasses
 
 from parts.memory import (
-    DecoderShape,
-    PassShape,
     backward_peak,
     decoder_shape,
     frozen_bytes,
-    head_bytes,
+    head_of_pieces,
     network_bytes,
     sampling_bytes,
     saved_for_backward,
@@ -17,12 +15,6 @@ from parts.memory import (
 from programs.ppo_train.settings import Config
 
 POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
-
-
-def policy_head(config: Config, shape: DecoderShape, run: PassShape) -> float:
-    """Bytes that output layer and loss take for a micro-batch of which every token is trained on."""
-    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
-    return head_bytes(shape, run, logits, POLICY_BUFFERS)
 
 
 def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> dict[str, float]:
@@ -39,7 +31,7 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
     kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
     full = config.kl_coef and not config.lora_rank
     reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
-    head, saved = policy_head(config, shape, run), saved_for_backward(shape, run)
+    head, saved = head_of_pieces(config, shape, run, POLICY_BUFFERS), saved_for_backward(shape, run)
     prompts = dataclasses.replace(run, rows=at_once, length=prompt)
     sampling = sampling_bytes(shape, prompts, config.max_new_tokens)
     return {

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_REWARDS
-from parts.decoding import check_pads
+from parts.cache_probe import check_pads
 from parts.forward import check_logits
 from parts.messages import need
-from parts.models import Models, add_lora, load_network, unwrapped
+from parts.models import Models, add_lora, end_and_pad_ids, load_network, load_policy, unwrapped
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
 from parts.tokenizers import load_tokenizer
@@ -40,11 +40,8 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
     from transformers import AutoModelForCausalLM
 
-    saved, tokenizer = checkpoint / "policy" if checkpoint else None, load_tokenizer(config)
-    source = str(saved if saved and not config.lora_rank else config.model)
-    policy = load_network(AutoModelForCausalLM, source, config, device)
-    if config.lora_rank:
-        policy = add_lora(policy, config, saved)
+    tokenizer = load_tokenizer(config)
+    policy = load_policy(config, device, checkpoint and checkpoint / "policy")
     critic = make_critic(config, policy, device) if config.advantage == "gae" else None
     if checkpoint and critic:
         import torch
@@ -59,11 +56,8 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic and critic.backbone)):
             network.activation_checkpointing_enable({"use_reentrant": False})
-    ends = unwrapped(policy).generation_config.eos_token_id
-    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
-    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
-    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)  # masks never depend on it
-    models = Models(policy, critic, reference, tokenizer, sorted(ends), pad_id, device)
+    eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
+    models = Models(policy, critic, reference, tokenizer, eos_ids, pad_id, device)
     check_logits(models)
     check_pads(config, models, policy, "model")
     if critic and critic.backbone:

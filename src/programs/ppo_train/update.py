@@ -5,9 +5,8 @@ from parts.batches import micro_batches, trimmed
 from parts.forward import predicting_states, token_logprobs, token_values
 from parts.kl import kl_estimate, kl_loss
 from parts.losses import LOSSES, covariance_choice, likelihood_ratio, mismatch_weights, value_loss
-from parts.messages import DivergedError
 from parts.models import Models
-from parts.optimizer import apply_gradients, learning_rates, lr_factor, switch_checkpointing
+from parts.optimizer import apply_gradients, count_bad_update, learning_rates, set_learning_rates, switch_checkpointing
 from parts.precision import autocast, widest_float
 from parts.processes import gather_rows, of_first_process, sum_over_processes, world
 from programs.ppo_train.experience import contributing
@@ -61,17 +60,8 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
             if train_policy or not models.critic.backbone:
                 hidden = predicting_states(models.policy, piece)
         if train_policy:
-            weights = token_weights(mask, config, tokens, sequences)
-            logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
-            per_token, seen = policy_terms(config, piece, logprobs)
-            loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
-            ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
-            kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
-            sums[0] += (per_token.detach() * weights).sum()
-            means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
-            sums[1:9] += (means * mask).sum((1, 2)) / trained
-            sums[9] += (seen["kl_ref"] * mask).sum() / sequences
-            ratio_max = torch.maximum(ratio_max, (ratio * mask).max())
+            loss, figures, peak = policy_share(config, models, piece, hidden, (tokens, sequences, trained))
+            sums, ratio_max = sums + figures, torch.maximum(ratio_max, peak)
             if not models.critic or models.critic.backbone:
                 scaler.scale(loss).backward()  # frees this graph before the critic's is built
                 loss = 0.0
@@ -84,6 +74,33 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
             sums[4] += error.detach()
             scaler.scale(loss + config.vf_coef * error).backward()
     return sums, ratio_max
+
+
+def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple):
+    """A micro-batch's share of the policy's loss.
+
+    Args:
+        hidden: [B, T, H], the states that predict each token.
+        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
+
+    Returns:
+        (loss with its graph, the sums of `accumulate_gradients`, largest ratio).
+    """
+    import torch
+
+    tokens, sequences, trained = whole
+    mask, sums = piece["loss_mask"], torch.zeros(10, device=models.device)
+    weights = token_weights(mask, config, tokens, sequences)
+    logprobs, entropy = token_logprobs(config, models.policy, hidden, piece, bool(config.entropy_coef))
+    per_token, seen = policy_terms(config, piece, logprobs)
+    ratio = likelihood_ratio(logprobs.detach(), piece.get("old_logprobs", logprobs.detach()))
+    kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+    sums[0] = (per_token.detach() * weights).sum()
+    means = torch.stack([seen["clipped"], entropy.detach(), kl, kl * 0, *seen["mismatch"], seen["kl_ref"]])
+    sums[1:9] = (means * mask).sum((1, 2)) / trained
+    sums[9] = (seen["kl_ref"] * mask).sum() / sequences
+    loss = ((per_token - config.entropy_coef * entropy) * weights).sum()
+    return loss, sums, (ratio * mask).max()
 
 
 def policy_terms(config: Config, piece: dict, logprobs):
@@ -132,9 +149,7 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
 
     switch_checkpointing(models, config.gradient_checkpointing)
     train_policy = step >= config.critic_warmup_steps
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
+    set_learning_rates(config, optimizer, step)
     if config.loss == "clip_cov":
         draw = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
         batch = batch | {"draw": torch.as_tensor(draw).to(widest_float(models.device)).to(models.device)}
@@ -153,12 +168,8 @@ def update(config: Config, models: Models, optimizer, scaler, batch: dict, step:
                 break
             norms = apply_gradients(config, optimizer, scaler)
             finite = bool(torch.isfinite(norms).all())
-            skipped, health["bad"] = skipped + (not finite), 0 if finite else health["bad"] + 1
-            if health["bad"] >= config.max_bad_updates:
-                raise DivergedError(
-                    f"step {step + 1}: got {health['bad']} non-finite gradients in a row; expected finite ones; "
-                    "try a lower --lr, or --precision bf16 in place of fp16"
-                )
+            count_bad_update(config, step, health, finite)
+            skipped += not finite
             if finite:
                 applied.append(torch.cat([sums.cpu(), norms]))
                 ratio_max = max(ratio_max, peak.item())

@@ -12,10 +12,10 @@ and option value that is accepted; w: the advised weight. Presets have weights:
 """
 
 ROOMS = (
-    "loading",
+    "neighbour_files",
     "options",
     "contract",
-    "text",
+    "text_parts",
     "correctness",
     "programs",
     "format",
@@ -23,5 +23,5 @@ ROOMS = (
     "style",
     "judges",
     "combined",
-    "names",
+    "presets",
 )

@@ -8,7 +8,7 @@ import os
 from programs.reward_functions_library.contract import _signature, reward
 from programs.reward_functions_library.correctness import math_equivalence
 from programs.reward_functions_library.format import soft_xml_format
-from programs.reward_functions_library.loading import _LOCK
+from programs.reward_functions_library.neighbour_files import _LOCK
 from programs.reward_functions_library.options import _number_between
 from programs.reward_functions_library.programs import _TESTS, code_block_format, code_execution
 

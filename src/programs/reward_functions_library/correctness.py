@@ -4,8 +4,8 @@ import re
 from collections import Counter
 
 from programs.reward_functions_library.contract import completion_text, reward
-from programs.reward_functions_library.loading import _load
-from programs.reward_functions_library.text import _PUNCTUATION, _WORD, _final, _golds, _number, _sections
+from programs.reward_functions_library.neighbour_files import _load
+from programs.reward_functions_library.text_parts import _PUNCTUATION, _WORD, _final, _golds, _number, _sections
 
 
 # ---- correctness

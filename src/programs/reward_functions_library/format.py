@@ -6,7 +6,7 @@ import warnings
 
 from programs.reward_functions_library.contract import reward
 from programs.reward_functions_library.options import _validator
-from programs.reward_functions_library.text import _json, _layout
+from programs.reward_functions_library.text_parts import _json, _layout
 
 
 # ---- format

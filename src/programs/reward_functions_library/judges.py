@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from programs.reward_functions_library.contract import completion_text
-from programs.reward_functions_library.loading import _LOCK
+from programs.reward_functions_library.neighbour_files import _LOCK
 from programs.reward_functions_library.options import _COUNT, _POSITIVE, _number_between
-from programs.reward_functions_library.text import _json
+from programs.reward_functions_library.text_parts import _json
 
 # ---- models that judge
 _RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."

@@ -5,7 +5,7 @@ import math
 
 from programs.reward_functions_library.contract import reward
 from programs.reward_functions_library.correctness import math_equivalence
-from programs.reward_functions_library.text import _length
+from programs.reward_functions_library.text_parts import _length
 
 
 # ---- length, in words, or unit="characters" or "tokens"

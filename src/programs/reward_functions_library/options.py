@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-from programs.reward_functions_library.loading import _load
+from programs.reward_functions_library.neighbour_files import _load
 
 
 def _start(function, items: int) -> None:

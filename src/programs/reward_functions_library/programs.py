@@ -6,8 +6,8 @@ import os
 import warnings
 
 from programs.reward_functions_library.contract import reward
-from programs.reward_functions_library.loading import _load
-from programs.reward_functions_library.text import _blocks, _code, _visible
+from programs.reward_functions_library.neighbour_files import _load
+from programs.reward_functions_library.text_parts import _blocks, _code, _visible
 
 _TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from programs.reward_functions_library.contract import completion_text, reward
 from programs.reward_functions_library.options import _SCRIPTS
-from programs.reward_functions_library.text import _CITED, _EQUATION, _SENTENCE, _WORD, _distinct, _sections
+from programs.reward_functions_library.text_parts import _CITED, _EQUATION, _SENTENCE, _WORD, _distinct, _sections
 
 # ---- style
 _OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}

@@ -35,14 +35,14 @@ Exit codes: 0 ready (or scored, listed), 1 not ready (--score: a row could not b
 """
 
 ROOMS = (
-    "limits",
+    "thresholds",
     "rows_and_gold",
     "probes",
     "reward_process",
     "scoring",
     "preflight",
-    "input",
-    "output",
+    "inputs",
+    "report",
     "modes",
     "command",
 )

@@ -4,11 +4,12 @@ import argparse
 import sys
 
 from parts.messages import UserError, need, say, suggest
-from programs.reward_preflight.input import resolve
-from programs.reward_preflight.limits import LIBRARY, TOKEN_CHARACTERS
+from parts.settings import parse_flags
+from programs.reward_preflight.inputs import resolve
 from programs.reward_preflight.modes import list_library, preflight, score_file
 from programs.reward_preflight.probes import PROBES, number_of
 from programs.reward_preflight.reward_process import serve_rewards
+from programs.reward_preflight.thresholds import LIBRARY, TOKEN_CHARACTERS
 
 
 def share_of(text: str) -> tuple[str, float]:
@@ -89,10 +90,7 @@ def check_arguments(args) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = make_parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    args = parse_flags(parser, argv)
     if args.serve is not None:
         serve_rewards(args.serve)
         return 0

@@ -6,9 +6,9 @@ import time
 
 from parts.messages import need
 from parts.reward_calls import call_limits
-from programs.reward_preflight.input import is_preset, is_reward, load_data, load_library, load_samples, pick
-from programs.reward_preflight.output import aligned, print_json, print_report
+from programs.reward_preflight.inputs import is_preset, is_reward, load_data, load_library, load_samples, pick
 from programs.reward_preflight.preflight import Preflight
+from programs.reward_preflight.report import aligned, print_json, print_report
 from programs.reward_preflight.reward_process import RewardProcess, declared_range
 from programs.reward_preflight.rows_and_gold import text_of
 from programs.reward_preflight.scoring import Grader, excerpt

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 from parts.messages import need
-from programs.reward_preflight.limits import KINDS, LONGEST, OWN_DATA, PAYING_ROWS, PROBE_ROWS, SLOW_S, TRIAL_ROWS
 from programs.reward_preflight.probes import PROBES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import RewardProcess, bounds
 from programs.reward_preflight.rows_and_gold import ANSWERS, SOLUTIONS, gold_variants
 from programs.reward_preflight.scoring import Graded, Grader, excerpt
+from programs.reward_preflight.thresholds import KINDS, LONGEST, OWN_DATA, PAYING_ROWS, PROBE_ROWS, SLOW_S, TRIAL_ROWS
 
 PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 ADVICE = {

@@ -5,8 +5,8 @@ import math
 import random
 import re
 
-from programs.reward_preflight.limits import LONGEST
 from programs.reward_preflight.rows_and_gold import is_code, prompt_text
+from programs.reward_preflight.thresholds import LONGEST
 
 PROBES = {}  # name -> (share of gold's score it may get, function)
 

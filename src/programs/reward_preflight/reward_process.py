@@ -19,8 +19,8 @@ from pathlib import Path
 from parts.messages import UserError
 from parts.reward_calls import CallFailed, CallLimits, scored_batch
 from parts.reward_forms import as_reward, load_rewards
-from programs.reward_preflight.limits import LOAD_LIMIT_S
 from programs.reward_preflight.probes import number_of
+from programs.reward_preflight.thresholds import LOAD_LIMIT_S
 
 
 def load_parts(specs: list[str]) -> dict[str, tuple]:

@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from parts.reward_forms import reward_arguments
-from programs.reward_preflight.limits import BATCH, GIVE_UP, KINDS, TOKEN_CHARACTERS
 from programs.reward_preflight.reward_process import RewardProcess
+from programs.reward_preflight.thresholds import BATCH, GIVE_UP, KINDS, TOKEN_CHARACTERS
 
 
 def excerpt(text: str, width: int = 100) -> str:

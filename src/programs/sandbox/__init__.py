@@ -27,6 +27,7 @@ Deliberately left out: languages other than Python; programs that need processes
 """
 
 ROOMS = (
+    "errors",
     "limits",
     "values",
     "kernel",
@@ -38,6 +39,6 @@ ROOMS = (
     "endpoint",
     "process",
     "python_tests",
-    "caller",
+    "run_code",
     "command",
 )

@@ -13,6 +13,7 @@ import sys
 import threading
 import types
 
+from programs.sandbox.errors import Died
 from programs.sandbox.judge import run_judge
 from programs.sandbox.kernel import (
     PR_SET_DUMPABLE,
@@ -23,7 +24,7 @@ from programs.sandbox.kernel import (
     landlock_rules,
     prctl,
 )
-from programs.sandbox.limits import LINUX, Died
+from programs.sandbox.limits import LINUX
 from programs.sandbox.values import decode, encode, receive_frame, send_frame
 
 

@@ -5,9 +5,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from programs.sandbox.caller import run_many
-from programs.sandbox.limits import BadTests, SandboxError
+from programs.sandbox.errors import BadTests, SandboxError
 from programs.sandbox.process import sandbox_report
+from programs.sandbox.run_code import run_many
 from programs.sandbox.server import serve
 
 

@@ -5,16 +5,8 @@ import os
 import time
 
 from programs.sandbox.child import find, operate
-from programs.sandbox.limits import (
-    MAX_ANSWER,
-    MAX_COLLISIONS,
-    MAX_DEPTH,
-    MAX_KEY,
-    MAX_NUMBER,
-    BadTests,
-    Died,
-    SandboxError,
-)
+from programs.sandbox.errors import BadTests, Died, SandboxError
+from programs.sandbox.limits import MAX_ANSWER, MAX_COLLISIONS, MAX_DEPTH, MAX_KEY, MAX_NUMBER
 from programs.sandbox.values import (
     alike,
     argument_types,

@@ -11,6 +11,7 @@ import sys
 import time
 import types
 
+from programs.sandbox.errors import Died
 from programs.sandbox.judge_objects import (
     STANDARD,
     CountAsserts,
@@ -23,7 +24,6 @@ from programs.sandbox.judge_objects import (
     names_in,
     wraps_a_call,
 )
-from programs.sandbox.limits import Died
 from programs.sandbox.values import (
     compare,
     decode,
@@ -88,9 +88,8 @@ class Judge:
 
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
-        number = lambda value: value._target if isinstance(value, RemoteObject) else self.refuse(value)  # noqa: E731
-        message = {"op": op, "target": target, "objects": True, "args": [encode(item, number) for item in args]}
-        message["kwargs"] = {name: encode(item, number) for name, item in (kwargs or {}).items()}
+        message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.number_of) for item in args]}
+        message["kwargs"] = {name: encode(item, self.number_of) for name, item in (kwargs or {}).items()}
         answer = self.exchange(message)
         for item, data in zip(args, answer.get("args", ()), strict=False):
             if isinstance(item, list | dict | set):
@@ -104,8 +103,10 @@ class Judge:
         """An object that stays with the program."""
         return RemoteObject(self, number)
 
-    def refuse(self, value):
-        """Raise for an argument that cannot be sent."""
+    def number_of(self, value) -> int:
+        """The number of an object that stays with the program; other arguments that are no data are refused."""
+        if isinstance(value, RemoteObject):
+            return value._target
         self.unfit = True
         raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
 

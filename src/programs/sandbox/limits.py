@@ -1,4 +1,4 @@
-"""Limits and errors."""
+"""Limits on what crosses from a program, and the layers around it."""
 
 import sys
 
@@ -21,19 +21,3 @@ PRELOAD = (
     "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
     "numbers operator random re statistics string threading time traceback typing"
 ).split()  # what programs often import; every further MB costs each fork some 60 us
-
-
-class SandboxError(RuntimeError):
-    """The sandbox cannot run here, or not as strictly as asked."""
-
-
-class BadTests(ValueError):
-    """The tests given to run_code cannot be used: the caller's error, never the program's."""
-
-
-class ServerGone(SandboxError):
-    """The fork server was killed from outside: no word on the program."""
-
-
-class Died(Exception):
-    """The other process ended or broke the protocol."""

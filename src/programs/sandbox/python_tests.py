@@ -3,7 +3,7 @@
 import ast
 import builtins
 
-from programs.sandbox.limits import BadTests
+from programs.sandbox.errors import BadTests
 from programs.sandbox.values import brief, encode
 from programs.sandbox.verdicts import Plan
 

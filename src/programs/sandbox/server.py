@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 
 from programs.sandbox.child import run_child
+from programs.sandbox.errors import Died
 from programs.sandbox.kernel import (
     PR_SET_PDEATHSIG,
     PR_SET_SUBREAPER,
@@ -33,7 +34,7 @@ from programs.sandbox.kernel import (
     readable_paths,
     seccomp_program,
 )
-from programs.sandbox.limits import FIRST_UID, LINUX, NAMESPACES, PRELOAD, SCRATCH, SCRATCH_BYTES, UIDS, Died
+from programs.sandbox.limits import FIRST_UID, LINUX, NAMESPACES, PRELOAD, SCRATCH, SCRATCH_BYTES, UIDS
 from programs.sandbox.values import receive_exactly, receive_frame, send_frame
 
 

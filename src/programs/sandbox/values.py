@@ -13,7 +13,8 @@ import struct
 import time
 import types
 
-from programs.sandbox.limits import MAX_COLLISIONS, MAX_DEPTH, MAX_FRAME, MAX_KEY, MAX_NUMBER, Died
+from programs.sandbox.errors import Died
+from programs.sandbox.limits import MAX_COLLISIONS, MAX_DEPTH, MAX_FRAME, MAX_KEY, MAX_NUMBER
 
 
 def send_frame(channel: socket.socket, message: dict, fds=()) -> None:

@@ -14,8 +14,8 @@ from parts.chat import give_template, template_settings
 from parts.messages import UserError, need, say
 from parts.prompts import encode_prompt
 from parts.reward_calls import call_limits
+from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
-from parts.texts import visible_text
 from programs.verl_train.batches import batch_findings
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.hydra import Override

@@ -4,8 +4,8 @@ import contextlib
 from pathlib import Path
 
 from parts.advantages import gpg_advantages, maxrl_advantages
+from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
-from parts.texts import visible_text
 
 
 def token_reward_manager():

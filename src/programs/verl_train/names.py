@@ -171,6 +171,14 @@ TABLE = read_table(TABLE_TEXT)
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
+    "top_p": (
+        [1.0],
+        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
+    ),
+    "top_k": (
+        [0],
+        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
+    ),
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
     "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
     "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 
 from programs.diagnose.logged_run import LoggedRun, UnreadableError
-from programs.diagnose.names import ACTOR, HELD_OUT, OURS, PARTS, TRL, VERL
+from programs.diagnose.metric_names import ACTOR, HELD_OUT, OURS, PARTS, TRL, VERL
 
 
 def need_log(condition, message: str) -> None:

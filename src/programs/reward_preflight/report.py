@@ -2,7 +2,7 @@
 
 import json
 
-from programs.reward_preflight.limits import KINDS
+from programs.reward_preflight.thresholds import KINDS
 
 
 def aligned(lines: list[list]) -> str:

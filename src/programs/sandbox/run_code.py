@@ -8,17 +8,8 @@ import time
 import warnings
 
 from programs.sandbox.endpoint import run_at_endpoint
-from programs.sandbox.limits import (
-    JUDGE_MB,
-    JUDGE_S,
-    MAX_REPORT,
-    SMALL_RESULT,
-    UNUSABLE,
-    BadTests,
-    Died,
-    SandboxError,
-    ServerGone,
-)
+from programs.sandbox.errors import BadTests, Died, SandboxError, ServerGone
+from programs.sandbox.limits import JUDGE_MB, JUDGE_S, MAX_REPORT, SMALL_RESULT, UNUSABLE
 from programs.sandbox.process import DEFAULT, Sandbox, available_cores, check_isolation
 from programs.sandbox.python_tests import read_tests
 from programs.sandbox.values import (

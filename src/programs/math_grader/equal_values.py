@@ -6,7 +6,7 @@ from fractions import Fraction
 from programs.math_grader.reader import _Value
 from programs.math_grader.text_form import _cheap
 from programs.math_grader.values import _minus, _words
-from programs.math_grader.words import _UNITS
+from programs.math_grader.vocabulary import _UNITS
 
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:

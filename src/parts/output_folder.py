@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, readable by whom the umask says."""
+"""The output folder: whose run it holds, folders that appear whole or not at all, modes as the umask says."""
 
 import dataclasses
 import json
@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-from parts.messages import UserError
+from parts.messages import UserError, need
 from parts.processes import gather_rows, world
-from parts.settings import BaseConfig
+from parts.settings import BaseConfig, free_on_resume
 
 
 def follow_umask(folder: Path) -> None:
@@ -36,6 +36,23 @@ def write_folder(target: Path, write) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         name = type(error).__name__
         raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def check_folder(config: BaseConfig) -> None:
+    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+    elif (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
 
 
 def make_folder(config: BaseConfig) -> None:

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from programs.diagnose.logged_run import LoggedRun, UnreadableError
 
-TOO_SHORT = "too short to judge"
-
 
 def print_verdict(data: dict) -> None:
     """A run's verdict for a person."""
@@ -45,28 +43,9 @@ def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
     figure, axes = pyplot.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
     for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
         for run in runs:
-            for name in names:
-                points = sorted(run.series.get(name, {}).items())
-                label = run.names.get(name, name) + (
-                    f" · {Path(run.path).parent.name or run.path}" if len(runs) > 1 else ""
-                )
-                if points:
-                    marker = "o" if len(points) < 20 else None
-                    axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
-        marks = [f for f in reports[0]["findings"] if f["severity"] == "finding"] if len(runs) == 1 else []
-        for f in marks:
-            if axis.lines and f["metric"] in [line.get_label() for line in axis.lines]:
-                axis.axvline(f["step"], color="tab:red", linestyle="--", linewidth=1)
-                axis.annotate(
-                    f["id"],
-                    (f["step"], 0.5),
-                    xycoords=("data", "axes fraction"),
-                    rotation=90,
-                    ha="right",
-                    va="center",
-                    color="tab:red",
-                    fontsize=8,
-                )
+            draw_lines(axis, run, names, several=len(runs) > 1)
+        if len(runs) == 1:
+            mark_findings(axis, reports[0]["findings"])
         axis.set(title=title, xlabel="step")
         axis.grid(alpha=0.3)
         if axis.lines:
@@ -82,3 +61,24 @@ def draw(runs: list[LoggedRun], reports: list[dict], target: Path) -> None:
         raise UnreadableError(f"got --plot {target} ({error}); expected a name such as curves.png") from None
     finally:
         pyplot.close(figure)
+
+
+def draw_lines(axis, run: LoggedRun, names: list[str], several: bool) -> None:
+    """Draw the metrics of a run that its log has; where there are several runs, each line says whose it is."""
+    whose = f" · {Path(run.path).parent.name or run.path}" if several else ""
+    for name in names:
+        points = sorted(run.series.get(name, {}).items())
+        if points:
+            marker = "o" if len(points) < 20 else None
+            label = run.names.get(name, name) + whose
+            axis.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3)
+
+
+def mark_findings(axis, findings: list[dict]) -> None:
+    """Mark the findings about the metrics of a panel at their steps."""
+    shown = [line.get_label() for line in axis.lines]
+    look = {"rotation": 90, "ha": "right", "va": "center", "color": "tab:red", "fontsize": 8}
+    for finding in findings:
+        if finding["severity"] == "finding" and finding["metric"] in shown:
+            axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
+            axis.annotate(finding["id"], (finding["step"], 0.5), xycoords=("data", "axes fraction"), **look)

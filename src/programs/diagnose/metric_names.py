@@ -1,10 +1,5 @@
 """Names of metrics and settings in three kinds of logs."""
 
-TREND_STEPS = 10  # fewer: no trend is judged
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
-SOLVED = 0.95
-GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-
 # what each framework's log calls the quantities below; a name in <> stands for any text
 OURS = {
     "reward/mean": "score",

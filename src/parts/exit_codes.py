@@ -1,0 +1,39 @@
+"""How a program ends: errors that a user can mend become a message and an exit code."""
+
+import os
+import sys
+
+from parts.messages import UserError, say
+from parts.processes import leave_processes
+
+
+def quiet_environment() -> None:
+    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        return 130
+    finally:
+        leave_processes()

@@ -1,0 +1,55 @@
+"""Our settings as TRL's."""
+
+from pathlib import Path
+
+from parts.messages import UserError
+from parts.precision import precision_on
+from programs.grpo_train.data import trl_template_settings
+from programs.grpo_train.settings import OPTIONAL, SAME, Config, trainer_fields
+
+
+def trl_settings(config: Config, steps: int) -> dict:
+    """Arguments of TRL's GRPOConfig for a resolved config."""
+    import torch
+
+    gpu = torch.cuda.is_available() and not config.use_cpu
+    precision = precision_on(config.precision, torch.device("cuda" if gpu else "cpu"))
+    compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
+    checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
+    settings = {name: getattr(config, name) for name in SAME}
+    settings |= {name: getattr(config, name) or None for name in OPTIONAL}
+    settings |= {
+        "output_dir": str(Path(config.output_dir) / "checkpoints"),
+        "max_steps": steps,
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "use_cpu": not gpu,
+        "dataloader_pin_memory": gpu,
+        "activation_checkpointing": checkpointing,  # TRL still lists the older name, gradient_checkpointing
+        "use_vllm": bool(config.use_vllm),
+        "vllm_mode": config.use_vllm or "colocate",
+        "save_strategy": "steps" if config.save_steps else "no",
+        "save_steps": config.save_steps or 500,
+        "report_to": config.report_to or "none",
+        "run_name": Path(config.output_dir).name,
+        "disable_tqdm": True,
+        "shuffle_dataset": False,
+        "remove_unused_columns": False,  # prompt_order shuffles; rewards need their rows
+    }
+    if config.use_vllm == "colocate":
+        settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
+    settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
+    extra = trainer_fields(config.trainer_args)
+    settings["chat_template_kwargs"] = trl_template_settings(config)
+    settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
+    return settings | extra
+
+
+def trl_config(config: Config, steps: int):
+    """TRL's GRPOConfig; what it refuses is told as a UserError."""
+    from trl import GRPOConfig
+
+    try:
+        return GRPOConfig(**trl_settings(config, steps))
+    except (ValueError, TypeError, ImportError) as error:
+        raise UserError(f"TRL refuses these settings: {error}") from error
