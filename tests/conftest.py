@@ -84,6 +84,13 @@ def ppo():
     return load_script("ppo_train")
 
 
+@pytest.fixture
+def no_curves(monkeypatch):
+    """Runs in this process leave an empty curves.png: to draw it takes as long as a run of a few steps."""
+    for module in [m for n, m in sys.modules.items() if n.startswith("script_") and hasattr(m, "plot_curves")]:
+        monkeypatch.setattr(module, "plot_curves", lambda source, target: target.touch())
+
+
 SHAPE = {
     **{"vocab_size": 262, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
     **{"num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.2, "attention_dropout": 0.1},
