@@ -5,12 +5,15 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from warm_process import WarmProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
+sys.path.append(str(ROOT / "src"))  # tests of parts: `from parts.kl import kl_estimate`
 collect_ignore = [] if importlib.util.find_spec("verl") else ["with_verl"]  # `make test-verl` runs those
 ASSETS = ROOT / "assets"
 TINY_LM = ASSETS / "tiny_lm"
@@ -36,9 +39,22 @@ def load_script(name: str):
     return load_module(SCRIPTS / f"{name}.py", f"script_{name}")
 
 
-def script_command(name: str, *flags) -> list[str]:
-    """The command line of scripts/NAME.py."""
-    return [sys.executable, str(SCRIPTS / f"{name}.py"), *map(str, flags)]
+@functools.cache
+def warm_process() -> WarmProcess:
+    """This test process's own; it ends with it, as its input closes."""
+    return WarmProcess()
+
+
+def patch_rooms(monkeypatch, name: str, value) -> None:
+    """Replace a name of src/ in every room that has it, as `from parts.x import name` binds it in the importing one."""
+    for module in [m for n, m in sys.modules.items() if n.startswith(("parts.", "programs.")) and hasattr(m, name)]:
+        monkeypatch.setattr(module, name, value)
+
+
+def script_command(name: str | Path, *flags) -> list[str]:
+    """The command line of scripts/NAME.py, or of a script by its path."""
+    path = name if isinstance(name, Path) else SCRIPTS / f"{name}.py"
+    return [sys.executable, str(path), *map(str, flags)]
 
 
 def script_env(env: dict | None = None) -> dict:
@@ -46,17 +62,33 @@ def script_env(env: dict | None = None) -> dict:
     return {**os.environ, **QUIET, **(env or {})}
 
 
-def run_script(name: str, *flags, cwd=None, env=None, timeout=120) -> subprocess.CompletedProcess:
-    """Run scripts/NAME.py through its real command line; output is captured as text."""
-    return subprocess.run(
-        script_command(name, *flags), cwd=cwd, env=script_env(env), timeout=timeout, capture_output=True, text=True
-    )
+def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=False) -> subprocess.CompletedProcess:
+    """Run scripts/NAME.py, or a script by its path, through its real command line; output is captured as text.
+
+    It is a process of its own either way: forked where the libraries are loaded already, or started from nothing if
+    `fresh`, or where the environment holds what Python or a library reads as it starts.
+    """
+    command = script_command(name, *flags)
+    if fresh or {"PYTHONPATH", "HOME"} & {*(env or {})}:
+        return subprocess.run(command, cwd=cwd, env=script_env(env), timeout=timeout, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
+        code = warm_process().run({**request, "out": str(out), "err": str(err)})
+        return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
 
 
 @pytest.fixture(scope="session")
 def ppo():
     """scripts/ppo_train.py as a module."""
     return load_script("ppo_train")
+
+
+@pytest.fixture
+def no_curves(monkeypatch):
+    """Runs in this process leave an empty curves.png: to draw it takes as long as a run of a few steps."""
+    for module in [m for n, m in sys.modules.items() if n.startswith("script_") and hasattr(m, "plot_curves")]:
+        monkeypatch.setattr(module, "plot_curves", lambda source, target: target.touch())
 
 
 SHAPE = {

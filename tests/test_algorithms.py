@@ -16,16 +16,46 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, TRAIN_DATA, save_random_model
+from conftest import ROOT, TINY_LM, TRAIN_DATA, patch_rooms, save_random_model
+
+from parts.advantages import (
+    ADVANTAGES,
+    discounted_returns,
+    gdpo_advantages,
+    gpg_advantages,
+    grpo_advantages,
+    maxrl_advantages,
+    mean_advantages,
+    opo_advantages,
+    reinforce_pp_advantages,
+    remax_advantages,
+    rloo_advantages,
+)
+from parts.aggregation import AGGREGATIONS, token_weights
+from parts.batches import collate
+from parts.forward import backbone, predicting_states, token_logprobs
+from parts.kl import kl_estimate, kl_loss
+from parts.losses import LOSSES, covariance_choice, gmpo_loss, gspo_loss, mismatch_weights
+from parts.messages import RewardError, UserError
+from parts.models import load_network
+from parts.presets import PRESETS, check_config
+from parts.prompts import batch_rows
+from parts.shaping import all_equal, overlong_penalty, reward_parts, shape_rewards, shaped_score
+from programs.ppo_train.experience import advantages_of, contributing, make_experience
+from programs.ppo_train.metrics import sample_metrics
+from programs.ppo_train.models import load_models, make_critic
+from programs.ppo_train.rollout import rollout
+from programs.ppo_train.settings import Config, parse_config
+from programs.ppo_train.update import accumulate_gradients, make_optimizer, policy_terms, update
 
 CPU = torch.device("cpu")
 EXACT = 1e-10
-PRESETS = (
+OUR_PRESETS = (
     "ppo grpo dr_grpo dapo rloo reinforce_pp reinforce_pp_baseline remax opo gpg maxrl gdpo gspo cispo sapo gmpo "
     "dppo_tv dppo_kl clip_cov kl_cov"
 ).split()
 ESTIMATORS = "gae grpo mean rloo opo gpg gpg_verl maxrl gdpo remax reinforce_pp reinforce_pp_baseline".split()
-LOSSES = {  # bounds that some tokens reach
+OUR_LOSSES = {  # bounds that some tokens reach
     "clip": {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "dual_clip": 1.6},
     "reinforce": {},
     "gspo": {"clip_eps_low": 0.03, "clip_eps_high": 0.04},
@@ -37,7 +67,7 @@ LOSSES = {  # bounds that some tokens reach
     "clip_cov": {"cov_frac": 0.2, "cov_low": 0.01, "cov_high": 1.5},
     "kl_cov": {"cov_frac": 0.2, "kl_cov_coef": 0.7},
 }
-AGGREGATIONS = "token_mean seq_mean_token_mean seq_mean_token_sum seq_mean_token_sum_norm fixed_length".split()
+OUR_AGGREGATIONS = "token_mean seq_mean_token_mean seq_mean_token_sum seq_mean_token_sum_norm fixed_length".split()
 GROUPS = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 3, 3])  # of 3, 4, 1 and 2
 LENGTHS = [5, 1, 8, 3, 8, 2, 6, 4, 7, 5]
 WIDTH = 8
@@ -56,10 +86,10 @@ def ragged(lengths=LENGTHS):
     return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).double()
 
 
-def make_config(ppo, **settings):
+def make_config(**settings):
     """A Config of GRPO's preset without KL, and with what the aggregation needs."""
     extra = {"norm_length": 77} if settings.get("aggregation") == "fixed_length" else {}
-    return ppo.Config(**{"algorithm": "grpo", "kl_coef": 0.0, "max_new_tokens": 12, **extra, **settings})
+    return Config(**{"algorithm": "grpo", "kl_coef": 0.0, "max_new_tokens": 12, **extra, **settings})
 
 
 def value_and_gradient(loss_of, logprobs):
@@ -68,10 +98,10 @@ def value_and_gradient(loss_of, logprobs):
     return loss.detach(), torch.autograd.grad(loss, leaf)[0]
 
 
-def minibatch_loss(ppo, config, piece, logprobs):
+def minibatch_loss(config, piece, logprobs):
     """The loss of a minibatch that is one piece, as accumulate_gradients makes it."""
     mask = piece["loss_mask"]
-    return (ppo.policy_terms(config, piece, logprobs)[0] * ppo.token_weights(mask, config, mask.sum(), len(mask))).sum()
+    return (policy_terms(config, piece, logprobs)[0] * token_weights(mask, config, mask.sum(), len(mask))).sum()
 
 
 # ------------------------------------------------------------------------------------------------ numpy oracles
@@ -213,55 +243,55 @@ def case(spread: float = 0.4, lengths=LENGTHS):
 @all_scores
 @pytest.mark.parametrize("alone", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["grpo", "mean", "rloo", "opo", "gpg", "gpg_verl", "maxrl", "reinforce_pp_baseline"])
-def test_group_estimators_equal_numpy(ppo, name, scores, alone):
+def test_group_estimators_equal_numpy(name, scores, alone):
     scores, mask = scores.abs() if name == "maxrl" else scores, ragged()
-    got = ppo.ADVANTAGES[name](scores=scores, groups=GROUPS, mask=mask, config=make_config(ppo), alone=alone)
+    got = ADVANTAGES[name](scores=scores, groups=GROUPS, mask=mask, config=make_config(), alone=alone)
     got = got if got.dim() == 2 else got[:, None] * mask
     close(got, group_oracle(name, scores, mask, alone), 1e-7 if name.startswith("gpg") else EXACT)  # alpha is fp32
 
 
-def test_the_biased_standard_deviation(ppo):
-    config = make_config(ppo, advantage_std="biased", advantage_eps=1e-6)
-    got = ppo.grpo_advantages(scores=SCORES, groups=GROUPS, config=config)
+def test_the_biased_standard_deviation():
+    config = make_config(advantage_std="biased", advantage_eps=1e-6)
+    got = grpo_advantages(scores=SCORES, groups=GROUPS, config=config)
     close(got[:, None] * ragged(), group_oracle("grpo", SCORES, ragged(), 0.0, ddof=0))
 
 
 @pytest.mark.parametrize("name", ["grpo", "mean", "rloo", "opo", "gpg", "maxrl"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_scores_give_exactly_zero(ppo, name, dtype):
+def test_equal_scores_give_exactly_zero(name, dtype):
     """Rounding of the mean, over an epsilon, would otherwise train on noise, and cost a pass through the network."""
     for value in (0.1, 1 / 3, 0.7, 1.2):
         scores, mask = torch.full((7,), value, dtype=dtype), ragged([1, 2, 3, 4, 5, 6, 7])
-        got = ppo.ADVANTAGES[name](scores=scores, groups=torch.zeros(7).long(), mask=mask, config=make_config(ppo))
+        got = ADVANTAGES[name](scores=scores, groups=torch.zeros(7).long(), mask=mask, config=make_config())
         assert (got == 0).all()
 
 
-def test_estimators_by_hand(ppo):
+def test_estimators_by_hand():
     """Two groups; the second of equal scores."""
     known = {"scores": torch.tensor([1.0, 0.0, 0.0, 2.0, 2.0]).double(), "groups": torch.tensor([5, 5, 5, 9, 9])}
-    known |= {"mask": ragged([1, 1, 2, 3, 1]), "config": make_config(ppo, advantage_eps=0.0)}
-    close(ppo.mean_advantages(**known), [2 / 3, -1 / 3, -1 / 3, 0, 0])
-    close(ppo.rloo_advantages(**known), [1, -1 / 2, -1 / 2, 0, 0])
-    close(ppo.opo_advantages(**known), [3 / 4, -1 / 4, -1 / 4, 0, 0])
-    close(ppo.gpg_advantages(**known), [10 / 9, -5 / 9, -5 / 9, 0, 0], 1e-7)
-    close(ppo.maxrl_advantages(**known), [2, -1, -1, 0, 0], 1e-5)
-    close(ppo.grpo_advantages(**known)[:3], [2 / 3**0.5, -1 / 3**0.5, -1 / 3**0.5])
+    known |= {"mask": ragged([1, 1, 2, 3, 1]), "config": make_config(advantage_eps=0.0)}
+    close(mean_advantages(**known), [2 / 3, -1 / 3, -1 / 3, 0, 0])
+    close(rloo_advantages(**known), [1, -1 / 2, -1 / 2, 0, 0])
+    close(opo_advantages(**known), [3 / 4, -1 / 4, -1 / 4, 0, 0])
+    close(gpg_advantages(**known), [10 / 9, -5 / 9, -5 / 9, 0, 0], 1e-7)
+    close(maxrl_advantages(**known), [2, -1, -1, 0, 0], 1e-5)
+    close(grpo_advantages(**known)[:3], [2 / 3**0.5, -1 / 3**0.5, -1 / 3**0.5])
 
 
-def test_returns_of_reinforce_pp_and_remax(ppo):
+def test_returns_of_reinforce_pp_and_remax():
     rewards = torch.tensor([[0.0, 1.0, -1.0, 4.0], [2.0, 3.0, 0.0, 0.0]]).double()
     mask = torch.tensor([[1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]]).double()  # a hole: it is passed over
     returns = np.array([[0.5, 0, 1, 4], [3.5, 3, 0, 0]])
-    close(ppo.discounted_returns(rewards * mask, mask, 0.5), returns)
-    config = make_config(ppo, advantage="reinforce_pp", gamma=0.5)
-    close(ppo.reinforce_pp_advantages(rewards=rewards * mask, mask=mask, config=config), whiten(returns, mask))
+    close(discounted_returns(rewards * mask, mask, 0.5), returns)
+    config = make_config(advantage="reinforce_pp", gamma=0.5)
+    close(reinforce_pp_advantages(rewards=rewards * mask, mask=mask, config=config), whiten(returns, mask))
     close(
-        ppo.remax_advantages(rewards=rewards * mask, mask=mask, baselines=torch.tensor([1.0, -2.0]).double()),
+        remax_advantages(rewards=rewards * mask, mask=mask, baselines=torch.tensor([1.0, -2.0]).double()),
         [[2, 0, 2, 3], [7, 5, 0, 0]],
     )
 
 
-def test_gdpo_normalises_each_reward_where_it_applies(ppo):
+def test_gdpo_normalises_each_reward_where_it_applies():
     """A None takes no part in its reward's group; the sum is whitened over tokens."""
     parts, mask = normal(3, 10, 3), ragged()
     parts[0, 1] = parts[4, 1] = parts[8, 2] = float("nan")  # the last leaves one of a group of two
@@ -272,13 +302,13 @@ def test_gdpo_normalises_each_reward_where_it_applies(ppo):
             rows = (GROUPS.numpy() == g) & ~np.isnan(x)
             if rows.sum() > 1:
                 total[rows] += weights[r] * (x[rows] - x[rows].mean()) / (x[rows].std(ddof=1) + 1e-6)
-    known = {"parts": parts, "groups": GROUPS, "mask": mask, "config": make_config(ppo)}
-    close(ppo.gdpo_advantages(**known, weights=weights), whiten(total[:, None] * mask.numpy(), mask))
+    known = {"parts": parts, "groups": GROUPS, "mask": mask, "config": make_config()}
+    close(gdpo_advantages(**known, weights=weights), whiten(total[:, None] * mask.numpy(), mask))
 
 
-def test_maxrl_refuses_negative_scores(ppo):
-    with pytest.raises(ppo.RewardError, match="got a score of -"):
-        ppo.maxrl_advantages(scores=SCORES, groups=GROUPS)
+def test_maxrl_refuses_negative_scores():
+    with pytest.raises(RewardError, match="got a score of -"):
+        maxrl_advantages(scores=SCORES, groups=GROUPS)
 
 
 # ------------------------------------------------------------------------------------------------ from samples
@@ -303,15 +333,15 @@ def made_samples(scores, lengths, parts=None, finished=None, group_size=4, basel
     ]
 
 
-def experience_of(ppo, config, samples, kl=None):
+def experience_of(config, samples, kl=None):
     """advantages_of on samples alone, no network; `kl` is old minus reference log-probs."""
-    batch = ppo.collate(samples, 0, CPU)
+    batch = collate(samples, 0, CPU)
     keep = torch.tensor([s["finished"] or not config.mask_truncated for s in samples])
     batch["loss_mask"] = batch["response_mask"] * keep[:, None]
     if kl is not None:
         batch["old_logprobs"] = torch.full(batch["response_mask"].shape, -1.5)
         batch["ref_logprobs"] = batch["old_logprobs"] - kl
-    return batch, ppo.advantages_of(config, batch, samples, config.kl_coef)
+    return batch, advantages_of(config, batch, samples, config.kl_coef)
 
 
 def per_row(tokens, mask):
@@ -322,54 +352,54 @@ def per_row(tokens, mask):
     return torch.stack([v[0] for v in values])
 
 
-def test_a_completion_to_which_no_reward_applies_neither_learns_nor_counts(ppo):
+def test_a_completion_to_which_no_reward_applies_neither_learns_nor_counts():
     scores, lengths = [1.0, 0.0, 0.0, 5.0, 0.0, 3.0, 0.0, 0.0], [3, 1, 4, 2, 2, 2, 5, 1]
     parts = {"a": [1.0, None, 0.0, 5.0, None, 3.0, None, None]}  # group 1 has one left: no baseline
     for name, expected in (("mean", [-1, 0, -2, 3]), ("rloo", [-1.5, 0, -3, 4.5])):
-        batch, made = experience_of(ppo, make_config(ppo, advantage=name), made_samples(scores, lengths, parts))
+        batch, made = experience_of(make_config(advantage=name), made_samples(scores, lengths, parts))
         close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([*expected, 0, 0, 0, 0]).float(), 1e-6)
 
 
-def test_no_reward_at_all(ppo):
+def test_no_reward_at_all():
     samples = made_samples([0.0] * 8, [2] * 8, {"a": [None] * 8})
     for name in ("grpo", "reinforce_pp", "gdpo", "remax"):
-        config = make_config(ppo, advantage=name, group_size=1 if name in ("remax", "reinforce_pp") else 4)
-        assert (experience_of(ppo, config, samples)[1]["advantages"] == 0).all()
+        config = make_config(advantage=name, group_size=1 if name in ("remax", "reinforce_pp") else 4)
+        assert (experience_of(config, samples)[1]["advantages"] == 0).all()
 
 
-def test_masked_completions_count_in_the_baseline_and_train_nothing(ppo):
+def test_masked_completions_count_in_the_baseline_and_train_nothing():
     scores, finished = [1.0, 0.0, 0.0, 3.0], [True, False, True, False]
-    config = make_config(ppo, advantage="mean", mask_truncated=True)
-    batch, made = experience_of(ppo, config, made_samples(scores, [2, 3, 2, 3], finished=finished))
+    config = make_config(advantage="mean", mask_truncated=True)
+    batch, made = experience_of(config, made_samples(scores, [2, 3, 2, 3], finished=finished))
     close(made["advantages"].sum(1), torch.tensor([0.0, 0.0, -2.0, 0.0]), 1e-6)
     assert batch["loss_mask"].sum(1).tolist() == [2, 0, 2, 0]
-    assert ppo.contributing(config, batch | made) == [2], "one of the two that may train is at the mean"
+    assert contributing(config, batch | made) == [2], "one of the two that may train is at the mean"
 
 
-def test_masked_completions_count_in_opos_baseline_by_their_length(ppo):
+def test_masked_completions_count_in_opos_baseline_by_their_length():
     scores, finished, lengths = [1.0, 0.0, 0.0, 3.0], [True, False, True, False], [2, 3, 2, 3]
-    config = make_config(ppo, advantage="opo", mask_truncated=True)
-    _, made = experience_of(ppo, config, made_samples(scores, lengths, finished=finished))
+    config = make_config(advantage="opo", mask_truncated=True)
+    _, made = experience_of(config, made_samples(scores, lengths, finished=finished))
     close(made["advantages"].sum(1), 2 * torch.tensor([1 - 1.1, 0, -1.1, 0]), 1e-6)  # baseline (2 + 9) / 10
 
 
-def test_penalties_for_length(ppo):
+def test_penalties_for_length():
     """By hand: no end token costs 0.5, and the last 20 % of 10 tokens cost up to 1."""
-    assert [ppo.overlong_penalty(n, 20, 0.25) for n in (1, 14, 15, 16, 19, 20)] == [0, 0, 0, 0.2, 0.8, 1]
-    assert [ppo.overlong_penalty(n, 20, 0.0) for n in (1, 20)] == [0, 0]
-    assert [ppo.overlong_penalty(n, 4, 1.0) for n in (0, 1, 4)] == [0, 0.25, 1]
-    config = make_config(ppo, max_new_tokens=10, overlong_share=0.2, missing_eos_penalty=0.5, advantage="mean")
+    assert [overlong_penalty(n, 20, 0.25) for n in (1, 14, 15, 16, 19, 20)] == [0, 0, 0, 0.2, 0.8, 1]
+    assert [overlong_penalty(n, 20, 0.0) for n in (1, 20)] == [0, 0]
+    assert [overlong_penalty(n, 4, 1.0) for n in (0, 1, 4)] == [0, 0.25, 1]
+    config = make_config(max_new_tokens=10, overlong_share=0.2, missing_eos_penalty=0.5, advantage="mean")
     samples = made_samples([1.0] * 4, [3, 9, 10, 8], finished=[True, True, False, False])
-    assert [ppo.shaped_score(config, s) for s in samples] == pytest.approx([1, 0.5, -0.5, 0.5])
-    batch, made = experience_of(ppo, config, samples)
+    assert [shaped_score(config, s) for s in samples] == pytest.approx([1, 0.5, -0.5, 0.5])
+    batch, made = experience_of(config, samples)
     close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([0.625, 0.125, -0.875, 0.125]), 1e-6)
 
 
-def test_gdpo_takes_the_penalty_for_length_as_one_more_reward(ppo):
-    config = make_config(ppo, advantage="gdpo", max_new_tokens=10, overlong_share=0.2)
+def test_gdpo_takes_the_penalty_for_length_as_one_more_reward():
+    config = make_config(advantage="gdpo", max_new_tokens=10, overlong_share=0.2)
     samples = made_samples([1.0, 2.0, 3.0, 4.0], [2, 10, 2, 2], {"a": [1.0, 2.0, None, 4.0], "b": [0.0] * 4})
-    assert ppo.reward_parts(config, samples[1]) == [2.0, 0.0, -1.0]
-    batch, made = experience_of(ppo, config, samples)
+    assert reward_parts(config, samples[1]) == [2.0, 0.0, -1.0]
+    batch, made = experience_of(config, samples)
     own, length = np.array([1.0, 2.0, 4.0]), np.array([0.0, -1.0, 0.0, 0.0])
     total = (length - length.mean()) / (length.std(ddof=1) + 1e-6)
     total[[0, 1, 3]] += (own - own.mean()) / (own.std(ddof=1) + 1e-6)
@@ -377,11 +407,11 @@ def test_gdpo_takes_the_penalty_for_length_as_one_more_reward(ppo):
     close(made["advantages"], whiten(total[:, None] * mask, mask), 1e-5)
 
 
-def test_rewards_of_gdpo_have_their_weights(ppo):
+def test_rewards_of_gdpo_have_their_weights():
     samples = made_samples([0.0] * 4, [2] * 4, {"a": [1.0, 2.0, 3.0, 4.0], "b": [4.0, 1.0, 0.0, 1.0]})
     for sample in samples:
         sample["weights"] = {"a": 3.0, "b": 0.5}
-    batch, made = experience_of(ppo, make_config(ppo, advantage="gdpo"), samples)
+    batch, made = experience_of(make_config(advantage="gdpo"), samples)
     total = sum(
         w * (x - x.mean()) / (x.std(ddof=1) + 1e-6)
         for w, x in ((3.0, np.array([1.0, 2, 3, 4])), (0.5, np.array([4.0, 1, 0, 1])))
@@ -390,23 +420,23 @@ def test_rewards_of_gdpo_have_their_weights(ppo):
     close(made["advantages"], whiten(total[:, None] * mask, mask), 1e-5)
 
 
-def test_kl_in_the_reward_is_summed_into_the_score(ppo):
+def test_kl_in_the_reward_is_summed_into_the_score():
     """Group methods see the score minus kl_coef times the completion's KL, ReMax the KL to come at each token."""
     scores, lengths, kl = [1.0, 0.0, 0.0, 0.0], [1, 2, 3, 4], 0.25
-    config = make_config(ppo, advantage="mean", kl_coef=0.2, kl_in="reward", kl_estimator="k1")
-    batch, made = experience_of(ppo, config, made_samples(scores, lengths), kl)
+    config = make_config(advantage="mean", kl_coef=0.2, kl_in="reward", kl_estimator="k1")
+    batch, made = experience_of(config, made_samples(scores, lengths), kl)
     totals = torch.tensor(scores) - 0.2 * kl * torch.tensor(lengths)
     close(per_row(made["advantages"], batch["response_mask"]), totals - totals.mean(), 1e-6)
     close(made["kl"].sum(1), kl * torch.tensor(lengths), 1e-6)
     samples = made_samples(scores, lengths, group_size=1, baselines=[0.5, 0.0, 0.0, 0.0])
-    _, made = experience_of(ppo, dataclasses.replace(config, advantage="remax", group_size=1), samples, kl)
+    _, made = experience_of(dataclasses.replace(config, advantage="remax", group_size=1), samples, kl)
     close(made["advantages"][0, -4:], torch.tensor([0.45, 0, 0, 0]), 1e-6)
     close(made["advantages"][3, -4:], -0.05 * torch.tensor([4.0, 3, 2, 1]), 1e-6)
 
 
-def test_kl_in_the_loss_stays_out_of_the_scores(ppo):
-    config = make_config(ppo, advantage="mean", kl_coef=0.2, kl_in="loss", kl_estimator="k3_ratio")
-    batch, made = experience_of(ppo, config, made_samples([1.0, 0.0, 0.0, 0.0], [1, 2, 3, 4]), 0.25)
+def test_kl_in_the_loss_stays_out_of_the_scores():
+    config = make_config(advantage="mean", kl_coef=0.2, kl_in="loss", kl_estimator="k3_ratio")
+    batch, made = experience_of(config, made_samples([1.0, 0.0, 0.0, 0.0], [1, 2, 3, 4]), 0.25)
     close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([0.75, -0.25, -0.25, -0.25]), 1e-6)
     close(made["kl"].sum(1), (np.exp(-0.25) + 0.25 - 1) * np.arange(1.0, 5), 1e-5)  # logged as k3
 
@@ -414,19 +444,19 @@ def test_kl_in_the_loss_stays_out_of_the_scores(ppo):
 # ------------------------------------------------------------------------------------------------ losses
 
 
-PAIRS = list(itertools.product(LOSSES, AGGREGATIONS))
+PAIRS = list(itertools.product(OUR_LOSSES, OUR_AGGREGATIONS))
 
 
 @pytest.mark.parametrize(("name", "aggregation"), PAIRS)
 @pytest.mark.parametrize("lengths", [LENGTHS, [5, 0, 8, 3, 0, 2, 6, 4, 7, 0]], ids=["ragged", "masked rows"])
-def test_losses_and_aggregations_equal_numpy_in_value_and_gradient(ppo, name, aggregation, lengths):
-    config = make_config(ppo, loss=name, aggregation=aggregation, **LOSSES[name])
+def test_losses_and_aggregations_equal_numpy_in_value_and_gradient(name, aggregation, lengths):
+    config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name])
     logprobs, old, advantages, mask = case(lengths=lengths)
     draw = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     chosen = covariance_oracle(config, logprobs, old, advantages, mask, draw)
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old, "advantages": advantages}
     piece["chosen"] = torch.as_tensor(chosen)
-    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
     expected = minibatch_oracle(config, logprobs, old, advantages, mask, chosen)
     for mine, theirs in zip(got, expected, strict=True):
         assert np.abs(theirs).max() > 1e-4
@@ -435,36 +465,36 @@ def test_losses_and_aggregations_equal_numpy_in_value_and_gradient(ppo, name, ag
 
 @pytest.mark.parametrize("name", ["clip_cov", "kl_cov"])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
-def test_the_tokens_that_covariance_chooses(ppo, name, share):
-    config = make_config(ppo, loss=name, **{**LOSSES[name], "cov_frac": share})
+def test_the_tokens_that_covariance_chooses(name, share):
+    config = make_config(loss=name, **{**OUR_LOSSES[name], "cov_frac": share})
     logprobs, old, advantages, mask = case()
     logprobs, old, advantages = (torch.where(mask == 1, x, 50.0) for x in (logprobs, old, advantages))  # never read
     draw = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-    got = ppo.covariance_choice(logprobs, old, advantages, mask, draw, config)
+    got = covariance_choice(logprobs, old, advantages, mask, draw, config)
     expected = covariance_oracle(config, logprobs, old, advantages, mask, draw)
     assert expected.sum() == 1 if share == 0.0 else expected.sum() >= 2
     close(got, expected)
     assert (got * (1 - mask)).sum() == 0
 
 
-def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient(ppo):
+def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
     """GSPO-token: the loss of one token moves that token's log-prob, by the sequence's ratio."""
     logprobs, old, advantages, mask = case(spread=0.01)
-    config = make_config(ppo, loss="gspo", **LOSSES["gspo"])
+    config = make_config(loss="gspo", **OUR_LOSSES["gspo"])
     known = {"old_logprobs": old, "advantages": advantages, "mask": mask, "config": config}
-    _, gradient = value_and_gradient(lambda x: ppo.gspo_loss(logprobs=x, **known)[0][2, 3], logprobs)
+    _, gradient = value_and_gradient(lambda x: gspo_loss(logprobs=x, **known)[0][2, 3], logprobs)
     expected = torch.zeros(mask.shape, dtype=torch.float64)
     expected[2, 3] = -advantages[2, 3] * (logprobs - old)[2].mean().exp()
     close(gradient, expected)
 
 
-def test_covariance_chooses_none_where_none_is_in_bounds(ppo):
+def test_covariance_chooses_none_where_none_is_in_bounds():
     logprobs, old, advantages, mask = case()
-    config = make_config(ppo, loss="clip_cov", cov_low=90.0, cov_high=91.0)
-    assert ppo.covariance_choice(logprobs, old, advantages, mask, mask * 0, config).sum() == 0
+    config = make_config(loss="clip_cov", cov_low=90.0, cov_high=91.0)
+    assert covariance_choice(logprobs, old, advantages, mask, mask * 0, config).sum() == 0
 
 
-def test_clipped_tokens_are_counted_where_the_bound_acts(ppo):
+def test_clipped_tokens_are_counted_where_the_bound_acts():
     """By hand, three tokens of ratio 1, 0.5 and 2, with a positive and with a negative advantage."""
     old = torch.full((2, 3), -3.0).double()
     logprobs = old + torch.tensor([1.0, 0.5, 2.0]).double().log()
@@ -479,41 +509,41 @@ def test_clipped_tokens_are_counted_where_the_bound_acts(ppo):
     }
     for name, clipped in expected.items():
         bounds = 0.005 if name.startswith("dppo") else 0.2
-        config = make_config(ppo, loss=name, clip_eps_low=bounds, clip_eps_high=bounds)
-        got = ppo.LOSSES[name](logprobs=logprobs, old_logprobs=old, advantages=advantages, mask=mask, config=config)[1]
+        config = make_config(loss=name, clip_eps_low=bounds, clip_eps_high=bounds)
+        got = LOSSES[name](logprobs=logprobs, old_logprobs=old, advantages=advantages, mask=mask, config=config)[1]
         assert got.tolist() == clipped, name
-    config = make_config(ppo, loss="gmpo", clip_eps_low=0.2, clip_eps_high=0.2)
+    config = make_config(loss="gmpo", clip_eps_low=0.2, clip_eps_high=0.2)
     known = {"logprobs": logprobs, "old_logprobs": old, "advantages": advantages * 0, "mask": mask}
-    assert not ppo.gmpo_loss(**known, config=config)[1].any(), "without advantage no bound acts"
-    config = make_config(ppo, loss="gspo", clip_eps_low=0.2, clip_eps_high=0.2)  # geometric means 1 and 2
+    assert not gmpo_loss(**known, config=config)[1].any(), "without advantage no bound acts"
+    config = make_config(loss="gspo", clip_eps_low=0.2, clip_eps_high=0.2)  # geometric means 1 and 2
     logprobs[1] = old[1] + np.log(0.5)
-    got = ppo.gspo_loss(logprobs=logprobs, old_logprobs=old, advantages=advantages, mask=mask, config=config)[1]
+    got = gspo_loss(logprobs=logprobs, old_logprobs=old, advantages=advantages, mask=mask, config=config)[1]
     assert got.tolist() == [[0, 0, 0], [1, 1, 1]]
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("clip_cov", "kl_cov")])
-def test_the_first_update_of_every_loss_is_that_of_reinforce(ppo, name):
+@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name not in ("clip_cov", "kl_cov")])
+def test_the_first_update_of_every_loss_is_that_of_reinforce(name):
     """At ratio 1 the gradient is -A grad log pi, weighted; a sequence-level loss spreads it evenly over the tokens."""
     logprobs, _, advantages, mask = case()
     piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages}  # no old: it is the policy
-    for aggregation in ("seq_mean_token_mean",) if name == "gmpo" else AGGREGATIONS:
+    for aggregation in ("seq_mean_token_mean",) if name == "gmpo" else OUR_AGGREGATIONS:
         settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "aggregation": aggregation}
         if name == "dppo_kl":
             settings["dual_clip"] = 20.0
-        config = make_config(ppo, loss=name, **settings)
-        _, gradient = value_and_gradient(lambda x, c=config: minibatch_loss(ppo, c, piece, x), logprobs)
+        config = make_config(loss=name, **settings)
+        _, gradient = value_and_gradient(lambda x, c=config: minibatch_loss(c, piece, x), logprobs)
         weights = torch.as_tensor(np.array(weight_oracle(aggregation, LENGTHS, config)))
         close(gradient, -advantages * weights[:, None] * mask)
 
 
 @pytest.mark.parametrize("gap", [-40.0, 40.0])
-@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("clip_cov", "kl_cov", "gmpo")])
-def test_extreme_ratios_stay_finite(ppo, name, gap):
+@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name not in ("clip_cov", "kl_cov", "gmpo")])
+def test_extreme_ratios_stay_finite(name, gap):
     old, mask = torch.full((2, 3), -45.0), torch.ones(2, 3)
-    config = make_config(ppo, loss=name, clip_eps_low=0.2, clip_eps_high=0.2)
+    config = make_config(loss=name, clip_eps_low=0.2, clip_eps_high=0.2)
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old}
     piece["advantages"] = torch.tensor([[1.0], [-1.0]]).expand(2, 3)
-    for x in value_and_gradient(lambda lp: minibatch_loss(ppo, config, piece, lp), old + gap):
+    for x in value_and_gradient(lambda lp: minibatch_loss(config, piece, lp), old + gap):
         assert torch.isfinite(x).all()
 
 
@@ -604,7 +634,7 @@ TRL_CASES = [  # not k3_ratio with a sequence's ratio: by that TRL weighs the KL
 
 
 @pytest.mark.parametrize(("name", "corrected", "kl"), TRL_CASES)
-def test_losses_equal_trl_in_value_and_gradient(ppo, monkeypatch, trl_trainers, name, corrected, kl):
+def test_losses_equal_trl_in_value_and_gradient(monkeypatch, trl_trainers, name, corrected, kl):
     """Every loss type of TRL's GRPOTrainer but vespo, with and without KL, and with its correction for vLLM."""
     loss, aggregation, settings = TRL_LOSSES[name]
     logprobs, old, advantages, mask = trl_case()
@@ -634,15 +664,15 @@ def test_losses_equal_trl_in_value_and_gradient(ppo, monkeypatch, trl_trainers, 
         extra["importance_sampling_ratio"] = weights
     rows = advantages[:, 0]
     expected = trl_loss(monkeypatch, trl_trainers["grpo"], trl_inputs(mask, rows, old, **extra), logprobs, **theirs)
-    config = make_config(ppo, loss=loss, aggregation=aggregation, **ours)
-    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    config = make_config(loss=loss, aggregation=aggregation, **ours)
+    got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
     for a, b in zip(got, expected, strict=True):
         assert b.abs().max() > 1e-4
         close(a, b)
 
 
 @pytest.mark.parametrize("kl", [None, "k3"])
-def test_gmpo_equals_trls(ppo, monkeypatch, trl_trainers, kl):
+def test_gmpo_equals_trls(monkeypatch, trl_trainers, kl):
     logprobs, old, advantages, mask = trl_case()
     advantages[3] = 0
     extra, theirs = {}, {"epsilon_low": 0.2, "epsilon_high": 0.3}
@@ -654,21 +684,21 @@ def test_gmpo_equals_trls(ppo, monkeypatch, trl_trainers, kl):
         theirs |= {"beta": 0.3}
     inputs = trl_inputs(mask, advantages[:, 0], old, **extra)
     expected = trl_loss(monkeypatch, trl_trainers["gmpo"], inputs, logprobs, **theirs)
-    config = make_config(ppo, loss="gmpo", aggregation="seq_mean_token_mean", **ours)
-    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    config = make_config(loss="gmpo", aggregation="seq_mean_token_mean", **ours)
+    got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
     for a, b in zip(got, expected, strict=True):
         close(a, b)
 
 
-def test_the_first_update_of_rloo_has_trls_gradient(ppo, monkeypatch, trl_trainers):
+def test_the_first_update_of_rloo_has_trls_gradient(monkeypatch, trl_trainers):
     """TRL's ratio is the sequence's, ours the token's: at ratio 1 the gradient is the same, the sum over tokens."""
     logprobs, _, advantages, mask = trl_case()
     inputs = trl_inputs(mask, advantages[:, 0], old_logps=(logprobs * mask).sum(1))
     _, expected = trl_loss(monkeypatch, trl_trainers["rloo"], inputs, logprobs)
-    config = ppo.Config(algorithm="rloo")
+    config = Config(algorithm="rloo")
     assert (config.loss, config.aggregation) == ("clip", "seq_mean_token_sum")
     piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages}
-    _, got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    _, got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
     close(got, expected)
 
 
@@ -708,35 +738,35 @@ def summed(parts):
 
 @given_parts
 @pytest.mark.parametrize(("advantage", "scale"), [("grpo", "group"), ("mean", "none")])
-def test_group_advantages_equal_trls(ppo, monkeypatch, trl_trainers, parts, advantage, scale):
+def test_group_advantages_equal_trls(monkeypatch, trl_trainers, parts, advantage, scale):
     theirs = trl_experience(monkeypatch, trl_trainers["grpo"], parts, TRL_LENGTHS, scale_rewards=scale)
-    config = make_config(ppo, advantage=advantage, advantage_eps=1e-4)
-    batch, made = experience_of(ppo, config, made_samples(summed(parts), TRL_LENGTHS, parts))
+    config = make_config(advantage=advantage, advantage_eps=1e-4)
+    batch, made = experience_of(config, made_samples(summed(parts), TRL_LENGTHS, parts))
     assert made["advantages"].abs().max() > 0.1
     close(per_row(made["advantages"], batch["response_mask"]), theirs["advantages"], 1e-5)
 
 
 @given_parts
 @pytest.mark.parametrize("kl_coef", [0.0, 0.3])
-def test_rloo_advantages_equal_trls(ppo, monkeypatch, trl_trainers, parts, kl_coef):
+def test_rloo_advantages_equal_trls(monkeypatch, trl_trainers, parts, kl_coef):
     """With k1 summed into the reward, as in TRL."""
     trainer, kl = trl_trainers["rloo"], 0.25
     old = torch.full((8, 8), -1.5)
     networks = [old, old - kl]
     theirs = trl_experience(monkeypatch, trainer, parts, TRL_LENGTHS, networks, beta=kl_coef, ref_model=trainer.model)
-    config = make_config(ppo, advantage="rloo", kl_coef=kl_coef, kl_in="reward", kl_estimator="k1")
-    batch, made = experience_of(ppo, config, made_samples(summed(parts), TRL_LENGTHS, parts), kl if kl_coef else None)
+    config = make_config(advantage="rloo", kl_coef=kl_coef, kl_in="reward", kl_estimator="k1")
+    batch, made = experience_of(config, made_samples(summed(parts), TRL_LENGTHS, parts), kl if kl_coef else None)
     close(per_row(made["advantages"], batch["response_mask"]), theirs["advantages"], 1e-5)
 
 
 @given_parts
-def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(ppo, monkeypatch, trl_trainers, parts):
+def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(monkeypatch, trl_trainers, parts):
     """TRL normalises over completions, we (and verl) over tokens: one scale and one shift apart."""
     theirs = trl_experience(
         monkeypatch, trl_trainers["grpo"], parts, TRL_LENGTHS, multi_objective_aggregation="normalize_then_sum"
     )["advantages"]
-    config = make_config(ppo, advantage="gdpo", advantage_eps=1e-4)
-    batch, made = experience_of(ppo, config, made_samples(summed(parts), TRL_LENGTHS, parts))
+    config = make_config(advantage="gdpo", advantage_eps=1e-4)
+    batch, made = experience_of(config, made_samples(summed(parts), TRL_LENGTHS, parts))
     scored = torch.tensor([any(v[i] is not None for v in parts.values()) for i in range(8)])
     ours = per_row(made["advantages"], batch["response_mask"])
     assert (ours[~scored] == 0).all() and (theirs[~scored] == 0).all()
@@ -746,23 +776,23 @@ def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(ppo, monkeypat
     close(y - y.mean(), slope * (x - x.mean()), 1e-5)
 
 
-def test_gdpo_equals_trls_where_all_completions_have_one_length(ppo, monkeypatch, trl_trainers):
+def test_gdpo_equals_trls_where_all_completions_have_one_length(monkeypatch, trl_trainers):
     """Then only the counts of the variance differ: tokens - 1 and completions - 1."""
     theirs = trl_experience(
         monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, [3] * 8, multi_objective_aggregation="normalize_then_sum"
     )["advantages"]
-    config = make_config(ppo, advantage="gdpo", advantage_eps=1e-4)
-    batch, made = experience_of(ppo, config, made_samples(summed(PLAIN_PARTS), [3] * 8, PLAIN_PARTS))
+    config = make_config(advantage="gdpo", advantage_eps=1e-4)
+    batch, made = experience_of(config, made_samples(summed(PLAIN_PARTS), [3] * 8, PLAIN_PARTS))
     ours = per_row(made["advantages"], batch["response_mask"])
     close(ours, theirs * ((8 * 3 - 1) / (7 * 3)) ** 0.5, 3e-4)  # TRL adds 1e-4 to the deviation, here about 1
 
 
-def test_masked_truncated_completions_equal_trls(ppo, monkeypatch, trl_trainers):
+def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
     finished = [True, False, True, True, False, True, True, False]
     kept = {"finished": finished, "mask_truncated_completions": True}
     theirs = trl_experience(monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, TRL_LENGTHS, scale_rewards="none", **kept)
-    config = make_config(ppo, advantage="mean", mask_truncated=True, aggregation="seq_mean_token_mean")
-    batch, made = experience_of(ppo, config, made_samples(summed(PLAIN_PARTS), TRL_LENGTHS, PLAIN_PARTS, finished))
+    config = make_config(advantage="mean", mask_truncated=True, aggregation="seq_mean_token_mean")
+    batch, made = experience_of(config, made_samples(summed(PLAIN_PARTS), TRL_LENGTHS, PLAIN_PARTS, finished))
     mask = batch["loss_mask"][:, -8:]
     assert torch.equal(mask, theirs["completion_mask"].to(mask))
     close(made["advantages"][:, -8:], theirs["advantages"][:, None] * mask, 1e-5)
@@ -771,7 +801,7 @@ def test_masked_truncated_completions_equal_trls(ppo, monkeypatch, trl_trainers)
     expected = trl_loss(monkeypatch, trl_trainers["grpo"], inputs, logprobs, loss_type="grpo")
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old}
     piece["advantages"] = made["advantages"][:, -8:]
-    got = value_and_gradient(lambda x: minibatch_loss(ppo, config, piece, x), logprobs)
+    got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
     for a, b in zip(got, expected, strict=True):
         close(a, b, 1e-5)
 
@@ -786,7 +816,7 @@ def test_masked_truncated_completions_equal_trls(ppo, monkeypatch, trl_trainers)
         ("seq_mask", "sequence_mask", None, 0.9),
     ],
 )
-def test_mismatch_weights_equal_trls(ppo, monkeypatch, trl_trainers, ours, theirs, low, high):
+def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, low, high):
     """TRL's own correction for vLLM; without its lower bound it is mismatch_low 0."""
     _, old, _, mask = trl_case(torch.float32)
     sampled = old + normal(13, *mask.shape, scale=0.5).float()
@@ -796,7 +826,7 @@ def test_mismatch_weights_equal_trls(ppo, monkeypatch, trl_trainers, ours, their
     made = trl_experience(
         monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, TRL_LENGTHS, [old], sampled=sampled, **settings
     )
-    got = ppo.mismatch_weights(old, sampled, mask, ours, low or 0.0, high)
+    got = mismatch_weights(old, sampled, mask, ours, low or 0.0, high)
     expected = made["importance_sampling_ratio"] * mask
     where = mask.bool()
     assert (expected[where] == 0).any() or ours == "tis"
@@ -807,13 +837,13 @@ def test_mismatch_weights_equal_trls(ppo, monkeypatch, trl_trainers, ours, their
 # ------------------------------------------------------------------------------------------------ mismatch
 
 
-def test_mismatch_weights_by_hand(ppo):
+def test_mismatch_weights_by_hand():
     w = torch.tensor([[0.4, 0.5, 1.0, 2.0, 2.5], [1.2, 1.2, 1.2, 9.0, 9.0]], dtype=torch.float64)
     old, mask = torch.full((2, 5), -1.0).double(), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     rollout = old - w.log()
 
     def of(how, low=0.4999, high=2.0001):
-        return ppo.mismatch_weights(old, rollout, mask, how, low, high) * mask
+        return mismatch_weights(old, rollout, mask, how, low, high) * mask
 
     close(of("none"), mask.double())
     close(of("tis")[0], [0.4, 0.5, 1, 2, 2.0001])
@@ -823,12 +853,12 @@ def test_mismatch_weights_by_hand(ppo):
 
 
 @pytest.mark.parametrize("how", ["none", "tis", "icepop", "seq_mask"])
-def test_what_is_logged_of_the_mismatch(ppo, how):
+def test_what_is_logged_of_the_mismatch(how):
     """Weight before any bound, k3 of KL(sampler || trainer), and the share that was cut: always there."""
     logprobs, old, advantages, mask = case()
     rollout = old + normal(13, *mask.shape, scale=0.5)
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": rollout, "advantages": advantages}
-    weight, kl, cut = ppo.policy_terms(make_config(ppo, mismatch=how), piece, logprobs)[1]["mismatch"]
+    weight, kl, cut = policy_terms(make_config(mismatch=how), piece, logprobs)[1]["mismatch"]
     w = (old - rollout).exp()
     close(weight * mask, w * mask)
     close(kl * mask, (w - 1 - w.log()) * mask)
@@ -837,12 +867,12 @@ def test_what_is_logged_of_the_mismatch(ppo, how):
     close(cut * mask, expected[how] * mask)
 
 
-def test_the_correction_weighs_the_policy_loss_and_not_the_kl(ppo):
+def test_the_correction_weighs_the_policy_loss_and_not_the_kl():
     logprobs, old, advantages, mask = case()
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old - 0.1, "advantages": advantages}
     piece["ref_logprobs"] = old - 0.3
     plain, with_kl, both = (
-        ppo.policy_terms(make_config(ppo, kl_in="loss", kl_estimator="k2", **extra), part, logprobs)[0]
+        policy_terms(make_config(kl_in="loss", kl_estimator="k2", **extra), part, logprobs)[0]
         for extra, part in (
             ({}, {k: v for k, v in piece.items() if k != "ref_logprobs"}),
             ({"kl_coef": 0.5}, piece),
@@ -854,11 +884,11 @@ def test_the_correction_weighs_the_policy_loss_and_not_the_kl(ppo):
     close(both, plain * np.exp(0.1) + kl)
 
 
-def test_auto_corrects_with_another_engine_only(ppo):
+def test_auto_corrects_with_another_engine_only():
     logprobs, old, advantages, mask = case()
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old - 0.1, "advantages": advantages}
     hf, vllm, tis = (
-        ppo.policy_terms(make_config(ppo, **extra), piece, logprobs)[0]
+        policy_terms(make_config(**extra), piece, logprobs)[0]
         for extra in ({}, {"rollout_engine": "vllm"}, {"mismatch": "tis"})
     )
     close(vllm, tis)
@@ -873,11 +903,11 @@ def distributions(seed=0, vocab=5):
     return [normal(seed + i, vocab) for i in range(3)]
 
 
-def expected_gradient(ppo, policy, sampler, reference, estimator):
+def expected_gradient(policy, sampler, reference, estimator):
     """Expectation over the sampler's tokens of the gradient of `kl_loss`, by enumeration."""
     logits = policy.clone().requires_grad_()
     lp, old, ref = (torch.log_softmax(x, -1) for x in (logits, sampler, reference))
-    (old.exp() * ppo.kl_loss(lp, old, ref, estimator)).sum().backward()
+    (old.exp() * kl_loss(lp, old, ref, estimator)).sum().backward()
     return logits.grad
 
 
@@ -888,28 +918,28 @@ def kl_gradient(policy, reference, forward=False):
     return torch.autograd.grad(kl, logits)[0]
 
 
-def test_gradient_of_each_kl_form_in_the_loss(ppo):
+def test_gradient_of_each_kl_form_in_the_loss():
     policy, sampler, reference = distributions()
     reverse, forward = kl_gradient(policy, reference), kl_gradient(policy, reference, forward=True)
     assert min(reverse.abs().max(), forward.abs().max(), (reverse - forward).abs().max()) > 0.05
-    close(expected_gradient(ppo, policy, policy, reference, "k1"), torch.zeros(5))
-    close(expected_gradient(ppo, policy, policy, reference, "k2"), reverse)
-    close(expected_gradient(ppo, policy, policy, reference, "k3"), forward)
-    close(expected_gradient(ppo, policy, policy, reference, "k3_ratio"), reverse)
-    close(expected_gradient(ppo, policy, sampler, reference, "k3_ratio"), reverse)  # whoever sampled
+    close(expected_gradient(policy, policy, reference, "k1"), torch.zeros(5))
+    close(expected_gradient(policy, policy, reference, "k2"), reverse)
+    close(expected_gradient(policy, policy, reference, "k3"), forward)
+    close(expected_gradient(policy, policy, reference, "k3_ratio"), reverse)
+    close(expected_gradient(policy, sampler, reference, "k3_ratio"), reverse)  # whoever sampled
     away = -kl_gradient(policy, sampler, forward=True)  # k1 on an older policy's tokens: away from that policy
-    close(expected_gradient(ppo, policy, sampler, reference, "k1"), away)
+    close(expected_gradient(policy, sampler, reference, "k1"), away)
     for other in ("k2", "k3"):
-        assert (expected_gradient(ppo, policy, sampler, reference, other) - reverse).abs().max() > 0.02
+        assert (expected_gradient(policy, sampler, reference, other) - reverse).abs().max() > 0.02
 
 
-def test_value_of_k3_ratio_is_the_kl_whoever_sampled(ppo):
+def test_value_of_k3_ratio_is_the_kl_whoever_sampled():
     policy, sampler, reference = (torch.log_softmax(x, -1) for x in distributions())
     kl = (policy.exp() * (policy - reference)).sum()
-    close((sampler.exp() * ppo.kl_loss(policy, sampler, reference, "k3_ratio")).sum(), kl)
+    close((sampler.exp() * kl_loss(policy, sampler, reference, "k3_ratio")).sum(), kl)
 
 
-def test_gradient_of_each_kl_form_in_the_reward(ppo):
+def test_gradient_of_each_kl_form_in_the_reward():
     """k1: reverse KL. k3: reverse minus forward KL. k2: neither."""
     policy, _, reference = distributions()
     reverse, forward = kl_gradient(policy, reference), kl_gradient(policy, reference, forward=True)
@@ -917,7 +947,7 @@ def test_gradient_of_each_kl_form_in_the_reward(ppo):
     def in_reward(estimator):
         logits = policy.clone().requires_grad_()
         lp, ref = torch.log_softmax(logits, -1), torch.log_softmax(reference, -1)
-        penalty = ppo.kl_estimate(lp, ref, estimator).detach()
+        penalty = kl_estimate(lp, ref, estimator).detach()
         return torch.autograd.grad((lp.detach().exp() * penalty * lp).sum(), logits)[0]
 
     close(in_reward("k1"), reverse)
@@ -927,7 +957,7 @@ def test_gradient_of_each_kl_form_in_the_reward(ppo):
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "k3_ratio"])
-def test_kl_loss_by_hand_in_value_and_slope(ppo, estimator):
+def test_kl_loss_by_hand_in_value_and_slope(estimator):
     lp, old, ref = (torch.tensor([x], dtype=torch.float64) for x in (-1.0, -1.2, -1.5))  # d = 0.5, ratio e^0.2
     k3, ratio = np.exp(-0.5) + 0.5 - 1, np.exp(0.2)
     value, slope = {
@@ -936,7 +966,7 @@ def test_kl_loss_by_hand_in_value_and_slope(ppo, estimator):
         "k3": (k3, 1 - np.exp(-0.5)),
         "k3_ratio": (ratio * k3, ratio * (k3 + 1 - np.exp(-0.5))),
     }[estimator]
-    got = value_and_gradient(lambda x: ppo.kl_loss(x, old, ref, estimator).sum(), lp)
+    got = value_and_gradient(lambda x: kl_loss(x, old, ref, estimator).sum(), lp)
     close(got[0], np.float64(value))
     close(got[1], [slope])
 
@@ -973,7 +1003,7 @@ class TinyPolicy:
             value = (lp.sum(1).exp() * scores).sum() - kl_coef * (visits * each).sum()
         return torch.autograd.grad(value, self.logits)[0]
 
-    def estimate(self, ppo, config, count, scores=None, kl_coef=0.0, advantages_of=None):
+    def estimate(self, config, count, scores=None, kl_coef=0.0, advantages_of=None):
         """Expectation of the update's gradient, over all tuples of `count` completions, by enumeration."""
         scores = self.scores if scores is None else scores
         lp, ref = self.logprobs(), self.logprobs(self.reference)
@@ -981,16 +1011,16 @@ class TinyPolicy:
         greedy = self.scores[old.sum(1).argmax()]
         for rows in map(list, itertools.product(range(7), repeat=count)):
             mask, groups = self.mask[rows], torch.zeros(count).long()
-            kl = ppo.kl_estimate(old[rows], ref[rows], config.kl_estimator[:2]) * mask
-            rewards = ppo.shape_rewards(scores[rows], kl, mask, kl_coef if config.kl_in == "reward" else 0.0)
+            kl = kl_estimate(old[rows], ref[rows], config.kl_estimator[:2]) * mask
+            rewards = shape_rewards(scores[rows], kl, mask, kl_coef if config.kl_in == "reward" else 0.0)
             known = {"rewards": rewards, "scores": rewards.sum(1), "groups": groups, "mask": mask}
             known |= {"baselines": greedy.expand(count), "parts": scores[rows][:, None]}
-            a = (advantages_of or ppo.ADVANTAGES[config.advantage])(config=config, **known)
+            a = (advantages_of or ADVANTAGES[config.advantage])(config=config, **known)
             piece = {"loss_mask": mask, "old_logprobs": old[rows], "rollout_logprobs": old[rows]}
             piece["advantages"] = (a if a.dim() == 2 else a[:, None]) * mask
             if kl_coef and config.kl_in == "loss":
                 piece["ref_logprobs"] = ref[rows].detach()
-            total = total + old[rows].sum().exp() * minibatch_loss(ppo, config, piece, lp[rows])
+            total = total + old[rows].sum().exp() * minibatch_loss(config, piece, lp[rows])
         return -torch.autograd.grad(total, self.logits)[0]
 
 
@@ -1008,75 +1038,75 @@ def apart(a, b):
         *(("rloo", "clip", 3, 1.0), ("mean", "clip", 3, 2 / 3), ("gpg", "reinforce", 2, 1 / 2)),
     ],
 )
-def test_unbiased_group_estimators_have_the_exact_gradient_of_the_expected_score(ppo, advantage, loss, count, scale):
+def test_unbiased_group_estimators_have_the_exact_gradient_of_the_expected_score(advantage, loss, count, scale):
     """RLOO's is exact; R - mean is exact times (n - 1) / n; so is GPG's with one prompt, where its alpha is 1."""
     policy = TinyPolicy()
-    config = make_config(ppo, loss=loss, advantage=advantage, aggregation="seq_mean_token_sum", dual_clip=0.0)
-    close(policy.estimate(ppo, config, count), scale * policy.exact())
+    config = make_config(loss=loss, advantage=advantage, aggregation="seq_mean_token_sum", dual_clip=0.0)
+    close(policy.estimate(config, count), scale * policy.exact())
 
 
-def test_remax_and_plain_returns_are_unbiased(ppo):
+def test_remax_and_plain_returns_are_unbiased():
     policy = TinyPolicy()
-    config = make_config(ppo, advantage="remax", group_size=1, aggregation="seq_mean_token_sum")
+    config = make_config(advantage="remax", group_size=1, aggregation="seq_mean_token_sum")
     for count in (1, 2):
-        close(policy.estimate(ppo, config, count), policy.exact())
+        close(policy.estimate(config, count), policy.exact())
     returns = policy.estimate(
-        ppo, config, 1, advantages_of=lambda rewards, mask, **_: ppo.discounted_returns(rewards, mask, 1.0)
+        config, 1, advantages_of=lambda rewards, mask, **_: discounted_returns(rewards, mask, 1.0)
     )
     close(returns, policy.exact())
 
 
 @pytest.mark.parametrize("advantage", ["rloo", "remax"])
-def test_kl_in_the_reward_has_the_exact_gradient_of_the_kl_of_completions(ppo, advantage):
+def test_kl_in_the_reward_has_the_exact_gradient_of_the_kl_of_completions(advantage):
     policy = TinyPolicy()
     config = make_config(
-        ppo, advantage=advantage, aggregation="seq_mean_token_sum", kl_coef=0.4, kl_in="reward", kl_estimator="k1",
+        advantage=advantage, aggregation="seq_mean_token_sum", kl_coef=0.4, kl_in="reward", kl_estimator="k1",
         group_size=4 if advantage == "rloo" else 1,
     )  # fmt: skip
-    close(policy.estimate(ppo, config, 2, kl_coef=0.4), policy.exact(kl_coef=0.4))
+    close(policy.estimate(config, 2, kl_coef=0.4), policy.exact(kl_coef=0.4))
 
 
 @pytest.mark.parametrize("estimator", ["k2", "k3_ratio"])
-def test_kl_in_the_loss_has_the_gradient_of_each_states_kl(ppo, estimator):
+def test_kl_in_the_loss_has_the_gradient_of_each_states_kl(estimator):
     """It leaves out that a token changes the states that follow, where the KL in the reward does not."""
     policy = TinyPolicy()
     settings = {"kl_coef": 0.4, "kl_in": "loss", "kl_estimator": estimator, "aggregation": "seq_mean_token_sum"}
-    got = policy.estimate(ppo, make_config(ppo, advantage="rloo", **settings), 2, kl_coef=0.4)
+    got = policy.estimate(make_config(advantage="rloo", **settings), 2, kl_coef=0.4)
     close(got, policy.exact(kl_coef=0.4, states_fixed=True))
     assert (got - policy.exact(kl_coef=0.4)).abs().max() > 1e-3
 
 
-def test_maxrl_is_the_gradient_of_a_truncated_log_likelihood(ppo):
+def test_maxrl_is_the_gradient_of_a_truncated_log_likelihood():
     """With scores 0 and 1 and pass rate p: sum over k < n of (1 - p)^(k - 1), times that of p (arXiv 2602.02710)."""
     policy, count = TinyPolicy(), 3
     scores = (policy.scores > 0.5).double()
-    config = make_config(ppo, advantage="maxrl", aggregation="seq_mean_token_sum")
+    config = make_config(advantage="maxrl", aggregation="seq_mean_token_sum")
     p = (policy.logprobs().sum(1).exp() * scores).sum().item()
     factor = sum((1 - p) ** (k - 1) for k in range(1, count))
-    close(policy.estimate(ppo, config, count, scores), factor * policy.exact(scores), 1e-5)
+    close(policy.estimate(config, count, scores), factor * policy.exact(scores), 1e-5)
 
 
 @pytest.mark.parametrize(
     "advantage", ["grpo", "opo", "gpg_verl", "gdpo", "reinforce_pp_baseline", "reinforce_pp", "maxrl"]
 )
-def test_these_estimators_are_biased(ppo, advantage):
+def test_these_estimators_are_biased(advantage):
     """Their expected direction is not that of the expected score: a standard deviation, length or batch comes in."""
     policy = TinyPolicy()
     policy.scores = policy.scores.clamp(min=0)  # two scores are 0, the others differ
-    config = make_config(ppo, advantage=advantage, aggregation="seq_mean_token_sum")
-    got = policy.estimate(ppo, config, 3)
+    config = make_config(advantage=advantage, aggregation="seq_mean_token_sum")
+    got = policy.estimate(config, 3)
     assert apart(got, policy.exact()) > 1e-4 and got.abs().max() > 1e-2
 
 
-def test_aggregation_and_bias(ppo):
+def test_aggregation_and_bias():
     """A constant divisor scales the exact gradient, one that depends on the length turns it."""
     policy = TinyPolicy()
     for aggregation, scale in (("seq_mean_token_sum_norm", 1 / 12), ("fixed_length", 1 / 77)):
-        config = make_config(ppo, advantage="rloo", aggregation=aggregation)
-        close(policy.estimate(ppo, config, 2), scale * policy.exact())
+        config = make_config(advantage="rloo", aggregation=aggregation)
+        close(policy.estimate(config, 2), scale * policy.exact())
     for aggregation in ("token_mean", "seq_mean_token_mean"):
-        config = make_config(ppo, advantage="rloo", aggregation=aggregation)
-        assert apart(policy.estimate(ppo, config, 2), policy.exact()) > 1e-4
+        config = make_config(advantage="rloo", aggregation=aggregation)
+        assert apart(policy.estimate(config, 2), policy.exact()) > 1e-4
 
 
 # ------------------------------------------------------------------------------------------------ networks
@@ -1091,12 +1121,12 @@ def random_model(tmp_path_factory):
 
 
 @pytest.fixture
-def models_of(ppo, random_model):
+def models_of(random_model):
     """Load the networks that a config asks for; in fp64, so that sums in another order agree closely."""
 
     def load(config, double=True):
         torch.manual_seed(0)
-        models = ppo.load_models(dataclasses.replace(config, model=random_model), CPU)
+        models = load_models(dataclasses.replace(config, model=random_model), CPU)
         for network in (models.policy, models.reference):
             if double and network is not None:
                 network.double()
@@ -1105,19 +1135,19 @@ def models_of(ppo, random_model):
     return load
 
 
-def random_batch(ppo, models, kl=False, zero_rows=(2, 5), masked_rows=(6,)):
+def random_batch(models, kl=False, zero_rows=(2, 5), masked_rows=(6,)):
     """A batch as in a later minibatch: ratios around 1, a sampler slightly off, some rows without advantage."""
     rng = np.random.default_rng(0)
     samples = []
     for text, length in zip(PROMPTS, RESPONSES, strict=True):
         sample = {"prompt_ids": models.tokenizer.encode(text), "response_ids": rng.integers(6, 262, length).tolist()}
         samples.append(sample | {"rollout_logprobs": [0.0] * length, "finished": True})
-    batch = ppo.collate(samples, models.pad_id, CPU)
+    batch = collate(samples, models.pad_id, CPU)
     mask = batch["loss_mask"] = batch["response_mask"].double()
     mask[list(masked_rows)] = 0
     with torch.no_grad():
-        hidden = ppo.predicting_states(models.policy, batch)
-        logprobs, _ = ppo.token_logprobs(ppo.Config(), models.policy, hidden, batch)
+        hidden = predicting_states(models.policy, batch)
+        logprobs, _ = token_logprobs(Config(), models.policy, hidden, batch)
     noise = [normal(20 + i, *mask.shape, scale=0.2) * batch["response_mask"] for i in range(3)]
     batch["old_logprobs"] = logprobs + noise[0]
     batch["rollout_logprobs"] = batch["old_logprobs"] + noise[1]
@@ -1132,10 +1162,10 @@ def random_batch(ppo, models, kl=False, zero_rows=(2, 5), masked_rows=(6,)):
 SCALER = torch.amp.GradScaler("cpu", enabled=False)
 
 
-def gradient_of(ppo, config, models, batch, rows=range(8)):
+def gradient_of(config, models, batch, rows=range(8)):
     """Gradient of the policy, flattened, and the sums of accumulate_gradients."""
     models.policy.zero_grad()
-    sums, peak = ppo.accumulate_gradients(config, models, batch, np.asarray(rows), SCALER)
+    sums, peak = accumulate_gradients(config, models, batch, np.asarray(rows), SCALER)
     grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in models.policy.parameters()]
     flat = torch.cat([g.flatten() for g in grads])
     models.policy.zero_grad()
@@ -1172,12 +1202,12 @@ def relative(a, b) -> float:
 
 
 @pytest.mark.parametrize(("name", "aggregation"), PAIRS)
-def test_gradients_of_networks_equal_the_oracle_whatever_the_pieces(ppo, models_of, name, aggregation):
+def test_gradients_of_networks_equal_the_oracle_whatever_the_pieces(models_of, name, aggregation):
     """Loss and gradient: by oracle, in micro-batches of any size, in any order of rows, with any padding."""
-    config = make_config(ppo, loss=name, aggregation=aggregation, **LOSSES[name], micro_batch_tokens=10**6)
+    config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=10**6)
     models = models_of(config)
-    batch, rows = random_batch(ppo, models), [0, 1, 2, 3, 4, 6, 7]
-    whole, sums, peak = gradient_of(ppo, config, models, batch, rows)
+    batch, rows = random_batch(models), [0, 1, 2, 3, 4, 6, 7]
+    whole, sums, peak = gradient_of(config, models, batch, rows)
     value, expected = oracle_gradient(config, models, batch, rows)
     assert expected.norm() > 1e-4
     assert relative(whole, expected) < 1e-6  # token weights are fp32
@@ -1192,36 +1222,36 @@ def test_gradients_of_networks_equal_the_oracle_whatever_the_pieces(ppo, models_
         (config, batch, reordered),
     ]
     for changed, data, order in variants:
-        got, got_sums, got_peak = gradient_of(ppo, changed, models, data, order)
+        got, got_sums, got_peak = gradient_of(changed, models, data, order)
         assert relative(got, whole) < 1e-6
         close(got_sums, sums, 1e-5)
         close(got_peak, peak, 1e-6)
 
 
 @pytest.mark.parametrize("kl_estimator", ["k2", "k3", "k3_ratio"])
-def test_kl_and_entropy_and_correction_do_not_depend_on_the_pieces(ppo, models_of, kl_estimator):
+def test_kl_and_entropy_and_correction_do_not_depend_on_the_pieces(models_of, kl_estimator):
     config = make_config(
-        ppo, loss="gspo", kl_coef=0.2, kl_in="loss", kl_estimator=kl_estimator, entropy_coef=0.03, mismatch="seq_mask",
+        loss="gspo", kl_coef=0.2, kl_in="loss", kl_estimator=kl_estimator, entropy_coef=0.03, mismatch="seq_mask",
         micro_batch_tokens=10**6,
     )  # fmt: skip
     models = models_of(dataclasses.replace(config, kl_coef=0.0))
-    batch = random_batch(ppo, models, kl=True)
-    whole, sums, _ = gradient_of(ppo, config, models, batch)
+    batch = random_batch(models, kl=True)
+    whole, sums, _ = gradient_of(config, models, batch)
     for budget in (1, 70):
-        got, got_sums, _ = gradient_of(ppo, dataclasses.replace(config, micro_batch_tokens=budget), models, batch)
+        got, got_sums, _ = gradient_of(dataclasses.replace(config, micro_batch_tokens=budget), models, batch)
         assert relative(got, whole) < 1e-6
         close(got_sums, sums, 1e-5)
-    without, _, _ = gradient_of(ppo, dataclasses.replace(config, kl_coef=0.0), models, batch)
+    without, _, _ = gradient_of(dataclasses.replace(config, kl_coef=0.0), models, batch)
     assert relative(without, whole) > 1e-3
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_the_entropy_bonus_is_weighted_like_the_loss(ppo, models_of, aggregation):
+@pytest.mark.parametrize("aggregation", OUR_AGGREGATIONS)
+def test_the_entropy_bonus_is_weighted_like_the_loss(models_of, aggregation):
     """Oracle: entropies of Hugging Face's logits, row by row; no row has an advantage."""
-    config = make_config(ppo, aggregation=aggregation, entropy_coef=0.1)
+    config = make_config(aggregation=aggregation, entropy_coef=0.1)
     models = models_of(config)
-    batch = random_batch(ppo, models, zero_rows=range(8))
-    got, _, _ = gradient_of(ppo, config, models, batch)
+    batch = random_batch(models, zero_rows=range(8))
+    got, _, _ = gradient_of(config, models, batch)
     lengths = batch["loss_mask"].sum(1).int().tolist()
     bonus = 0.0
     for row, weight in enumerate(weight_oracle(aggregation, lengths, config)):
@@ -1238,105 +1268,105 @@ def test_the_entropy_bonus_is_weighted_like_the_loss(ppo, models_of, aggregation
 
 
 @pytest.fixture
-def forwards(ppo, monkeypatch):
+def forwards(monkeypatch):
     """Rows that each network's passes have seen: a list of counts."""
-    seen, plain = [], ppo.backbone
+    seen, plain = [], backbone
 
     def counted(model, input_ids, *args, **kwargs):
         seen.append(len(input_ids))
         return plain(model, input_ids, *args, **kwargs)
 
-    monkeypatch.setattr(ppo, "backbone", counted)
+    patch_rooms(monkeypatch, "backbone", counted)
     return seen
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_rows_that_contribute_nothing_cost_no_pass(ppo, models_of, forwards, monkeypatch, name):
+@pytest.mark.parametrize("name", OUR_LOSSES)
+def test_rows_that_contribute_nothing_cost_no_pass(models_of, forwards, monkeypatch, name):
     """Rows 2 and 5 have advantage 0, row 6 is masked; without them the gradient is the same, bit by bit but sums."""
-    config = make_config(ppo, loss=name, aggregation="token_mean", **LOSSES[name])
+    config = make_config(loss=name, aggregation="token_mean", **OUR_LOSSES[name])
     models = models_of(config)
-    batch = random_batch(ppo, models)
+    batch = random_batch(models)
     forwards.clear()
-    got, sums, _ = gradient_of(ppo, config, models, batch)
+    got, sums, _ = gradient_of(config, models, batch)
     assert sum(forwards) == (2 * 7 if name in ("clip_cov", "kl_cov") else 5)
-    monkeypatch.setattr(ppo, "contributing", lambda config, batch: list(range(8)))
-    everything, all_sums, _ = gradient_of(ppo, config, models, batch)
+    patch_rooms(monkeypatch, "contributing", lambda config, batch: list(range(8)))
+    everything, all_sums, _ = gradient_of(config, models, batch)
     assert relative(got, everything) < 1e-9
     assert sums[0].item() == pytest.approx(all_sums[0].item(), rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("extra", [{"entropy_coef": 0.1}, {"kl_coef": 0.1, "kl_in": "loss"}])
-def test_rows_without_advantage_run_where_another_loss_needs_them(ppo, models_of, forwards, extra):
-    config = make_config(ppo, **extra)
+def test_rows_without_advantage_run_where_another_loss_needs_them(models_of, forwards, extra):
+    config = make_config(**extra)
     models = models_of(dataclasses.replace(config, kl_coef=0.0))
-    batch = random_batch(ppo, models, kl="kl_coef" in extra)
+    batch = random_batch(models, kl="kl_coef" in extra)
     forwards.clear()
-    gradient_of(ppo, config, models, batch)
+    gradient_of(config, models, batch)
     assert sum(forwards) == 7, "all but the masked one"
 
 
-def test_kl_in_the_reward_asks_for_no_more_rows_in_the_update(ppo, models_of, forwards):
-    config = make_config(ppo, kl_coef=0.1, kl_in="reward", kl_estimator="k1")
+def test_kl_in_the_reward_asks_for_no_more_rows_in_the_update(models_of, forwards):
+    config = make_config(kl_coef=0.1, kl_in="reward", kl_estimator="k1")
     models = models_of(dataclasses.replace(config, kl_coef=0.0))
-    batch = random_batch(ppo, models, kl=True)
+    batch = random_batch(models, kl=True)
     forwards.clear()
-    gradient_of(ppo, config, models, batch)
+    gradient_of(config, models, batch)
     assert sum(forwards) == 5
 
 
-def updated(ppo, config, models, batch, step=0):
+def updated(config, models, batch, step=0):
     """Metrics of one update, and how often a row went through the network."""
-    optimizer = ppo.make_optimizer(config, models)
-    return ppo.update(config, models, optimizer, SCALER, batch, step, {"bad": 0})
+    optimizer = make_optimizer(config, models)
+    return update(config, models, optimizer, SCALER, batch, step, {"bad": 0})
 
 
-def test_a_batch_without_signal_costs_no_pass_and_changes_no_weight(ppo, models_of, forwards):
-    config = make_config(ppo, batch_size=8, group_size=4, minibatches=2)
+def test_a_batch_without_signal_costs_no_pass_and_changes_no_weight(models_of, forwards):
+    config = make_config(batch_size=8, group_size=4, minibatches=2)
     models = models_of(config, double=False)
     before = copy.deepcopy(models.policy.state_dict())
     samples = made_samples([0.7] * 8, RESPONSES, {"a": [0.7] * 8})
     forwards.clear()  # load_models makes one pass, to check the output layer
-    batch = ppo.make_experience(config, models, samples, 0.0)
-    metrics = updated(ppo, config, models, batch)
+    batch = make_experience(config, models, samples, 0.0)
+    metrics = updated(config, models, batch)
     assert not forwards and metrics["optim/updates"] == 0
     assert all(torch.equal(before[name], x) for name, x in models.policy.state_dict().items())
 
 
-def test_truncated_completions_are_masked_by_choice(ppo, models_of, forwards):
+def test_truncated_completions_are_masked_by_choice(models_of, forwards):
     finished = [True, False, True, True, False, True, True, True]
     for masked in (False, True):
-        config = make_config(ppo, batch_size=8, group_size=4, mask_truncated=masked, lr=1e-9)
+        config = make_config(batch_size=8, group_size=4, mask_truncated=masked, lr=1e-9)
         models = models_of(config, double=False)
         samples = made_samples([0.0, 1.0, 2.0, 4.0] * 2, RESPONSES, finished=finished)
-        batch = ppo.make_experience(config, models, samples, 0.0)
+        batch = make_experience(config, models, samples, 0.0)
         lengths = [n * (f or not masked) for n, f in zip(RESPONSES, finished, strict=True)]
         assert batch["loss_mask"].sum(1).tolist() == lengths
         assert batch["response_mask"].sum(1).tolist() == RESPONSES
         forwards.clear()
-        updated(ppo, config, models, batch)
+        updated(config, models, batch)
         assert sum(forwards) == 8 - 2 * masked
 
 
 @pytest.mark.parametrize(("minibatches", "passes"), [(1, 4), (2, 8)])
-def test_experience_runs_rows_with_signal_only(ppo, models_of, forwards, minibatches, passes):
+def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches, passes):
     """Old log-probs are needed from the second optimizer step on; a group of one score needs none."""
-    config = make_config(ppo, batch_size=8, group_size=4, minibatches=minibatches, lr=1e-9)
+    config = make_config(batch_size=8, group_size=4, minibatches=minibatches, lr=1e-9)
     models = models_of(config, double=False)
     samples = made_samples([0.7] * 4 + [0.0, 1.0, 2.0, 4.0], RESPONSES)
     forwards.clear()
-    batch = ppo.make_experience(config, models, samples, 0.0)
+    batch = make_experience(config, models, samples, 0.0)
     assert ("old_logprobs" in batch) == (minibatches > 1)
     if minibatches > 1:  # rows that did not run show no gap to the sampler
         close(batch["old_logprobs"][:4], batch["rollout_logprobs"][:4])
-        assert ppo.sample_metrics(config, batch, samples, {"rollout": 1.0})["rollout/logprob_gap_max"] > 0
-    updated(ppo, config, models, batch)
+        assert sample_metrics(config, batch, samples, {"rollout": 1.0})["rollout/logprob_gap_max"] > 0
+    updated(config, models, batch)
     assert sum(forwards) == passes
 
 
 # ------------------------------------------------------------------------------------------------ processes
 
 
-def side_by_side(ppo, monkeypatch, count, work):
+def side_by_side(monkeypatch, count, work):
     """Run work(rank) in threads as if each was a process; collectives meet, or the test fails."""
     local, barrier, slots = threading.local(), threading.Barrier(count, timeout=20), [None] * count
 
@@ -1361,9 +1391,9 @@ def side_by_side(ppo, monkeypatch, count, work):
             merged[i::count] = rows
         return merged
 
-    monkeypatch.setattr(ppo, "world", lambda: (local.rank, count))
-    monkeypatch.setattr(ppo, "sum_over_processes", sum_over)
-    monkeypatch.setattr(ppo, "gather_rows", gather_rows)
+    patch_rooms(monkeypatch, "world", lambda: (local.rank, count))
+    patch_rooms(monkeypatch, "sum_over_processes", sum_over)
+    patch_rooms(monkeypatch, "gather_rows", gather_rows)
     results, failures = [None] * count, []
 
     def run(rank):
@@ -1386,27 +1416,27 @@ def side_by_side(ppo, monkeypatch, count, work):
 
 
 @pytest.mark.parametrize(("name", "aggregation"), [*PAIRS[::3], ("clip_cov", "token_mean"), ("kl_cov", "fixed_length")])
-def test_processes_do_not_change_the_gradient(ppo, models_of, monkeypatch, name, aggregation):
-    config = make_config(ppo, loss=name, aggregation=aggregation, **LOSSES[name], micro_batch_tokens=70)
+def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggregation):
+    config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=70)
     models = models_of(config)
-    batch = random_batch(ppo, models)
-    whole, sums, peak = gradient_of(ppo, config, models, batch)
+    batch = random_batch(models)
+    whole, sums, peak = gradient_of(config, models, batch)
     copies = [dataclasses.replace(models, policy=copy.deepcopy(models.policy)) for _ in range(2)]
-    parts = side_by_side(ppo, monkeypatch, 2, lambda rank: gradient_of(ppo, config, copies[rank], batch))
+    parts = side_by_side(monkeypatch, 2, lambda rank: gradient_of(config, copies[rank], batch))
     assert relative(parts[0][0] + parts[1][0], whole) < 1e-6
     close(parts[0][1] + parts[1][1], sums, 1e-5)
     close(torch.maximum(parts[0][2], parts[1][2]), peak, 1e-6)
 
 
 @pytest.mark.parametrize("loss", ["clip", "kl_cov"])
-def test_an_update_with_fewer_rows_than_processes(ppo, models_of, monkeypatch, loss):
+def test_an_update_with_fewer_rows_than_processes(models_of, monkeypatch, loss):
     """A process whose share of a minibatch is empty still takes part in every sum."""
-    config = make_config(ppo, loss=loss, batch_size=8, group_size=2, minibatches=4, lr=1e-3, aggregation="token_mean")
+    config = make_config(loss=loss, batch_size=8, group_size=2, minibatches=4, lr=1e-3, aggregation="token_mean")
     models = models_of(config)
-    batch = random_batch(ppo, models, zero_rows=(0, 2, 4, 5, 7), masked_rows=(6,))
+    batch = random_batch(models, zero_rows=(0, 2, 4, 5, 7), masked_rows=(6,))
     copies = [dataclasses.replace(models, policy=copy.deepcopy(models.policy)) for _ in range(3)]
-    expected = updated(ppo, config, copies[2], batch)
-    metrics = side_by_side(ppo, monkeypatch, 2, lambda rank: updated(ppo, config, copies[rank], batch))
+    expected = updated(config, copies[2], batch)
+    metrics = side_by_side(monkeypatch, 2, lambda rank: updated(config, copies[rank], batch))
     assert expected["optim/updates"] >= (1 if loss == "clip" else 4)
     for rank in range(2):
         assert metrics[rank] == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -1441,18 +1471,18 @@ class FakeReward:
         return scores, {"a": scores}
 
 
-def fake_rollout(ppo, config, prompt_ids, step=0, start=0):
+def fake_rollout(config, prompt_ids, step=0, start=0):
     """The engine, and what rollout returns."""
     tokenizer = SimpleNamespace(decode=lambda ids, **_: str(ids), eos_token_id=2, pad_token_id=0)
     models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[2], pad_id=0, device=CPU)
     rows = [{"prompt": str(i), "prompt_ids": [i], "columns": {}} for i in prompt_ids]
     engine = FakeEngine()
-    return engine, ppo.rollout(config, models, engine, FakeReward(), rows, step, start, {})
+    return engine, rollout(config, models, engine, FakeReward(), rows, step, start, {})
 
 
-def dynamic_config(ppo, **settings):
+def dynamic_config(**settings):
     defaults = {"batch_size": 16, "group_size": 4, "dynamic_sampling": True, "max_refills": 3, "max_new_tokens": 4}
-    return ppo.Config(**{"algorithm": "dapo", "overlong_share": 0.0, **defaults, **settings})
+    return Config(**{"algorithm": "dapo", "overlong_share": 0.0, **defaults, **settings})
 
 
 def prompts_of(samples, size=4):
@@ -1461,12 +1491,12 @@ def prompts_of(samples, size=4):
     return [g[0]["prompt_ids"][0] for g in groups]
 
 
-def test_groups_of_equal_score_are_replaced_by_new_prompts(ppo):
+def test_groups_of_equal_score_are_replaced_by_new_prompts():
     """Half of the prompts teach nothing; the stream goes on behind the last prompt taken, round by round."""
-    config, prompt_ids = dynamic_config(ppo), [*range(10, 30), *range(100, 120)]
-    engine, (batch, drawn, position) = fake_rollout(ppo, config, prompt_ids)
+    config, prompt_ids = dynamic_config(), [*range(10, 30), *range(100, 120)]
+    engine, (batch, drawn, position) = fake_rollout(config, prompt_ids)
     rows = [{"id": i} for i in prompt_ids]
-    stream = [row["id"] for row in ppo.batch_rows(rows, config, 0, position)]
+    stream = [row["id"] for row in batch_rows(rows, config, 0, position)]
     assert prompts_of(drawn) == stream
     useful = [i for i in stream if i >= 100]
     assert len(engine.calls) > 1 and len(batch) == 16
@@ -1479,90 +1509,90 @@ def test_groups_of_equal_score_are_replaced_by_new_prompts(ppo):
         missing -= sum(i >= 100 for i in stream[taken : taken + count])
 
 
-def test_a_step_goes_on_where_the_last_one_stopped_and_repeats_itself(ppo):
-    config, prompt_ids = dynamic_config(ppo), [*range(10, 30), *range(100, 120)]
-    _, (first, _, position) = fake_rollout(ppo, config, prompt_ids)
-    _, (again, _, same) = fake_rollout(ppo, config, prompt_ids)
+def test_a_step_goes_on_where_the_last_one_stopped_and_repeats_itself():
+    config, prompt_ids = dynamic_config(), [*range(10, 30), *range(100, 120)]
+    _, (first, _, position) = fake_rollout(config, prompt_ids)
+    _, (again, _, same) = fake_rollout(config, prompt_ids)
     assert first == again and position == same
-    _, (later, drawn, _) = fake_rollout(ppo, config, prompt_ids, step=1, start=position)
+    _, (later, drawn, _) = fake_rollout(config, prompt_ids, step=1, start=position)
     rows = [{"id": i} for i in prompt_ids]
-    assert prompts_of(drawn)[0] == ppo.batch_rows(rows, config, position, 1)[0]["id"]
+    assert prompts_of(drawn)[0] == batch_rows(rows, config, position, 1)[0]["id"]
     assert later != first
 
 
-def test_rounds_draw_other_noise(ppo):
-    config = dynamic_config(ppo, max_refills=2)
-    engine, _ = fake_rollout(ppo, config, [10])
+def test_rounds_draw_other_noise():
+    config = dynamic_config(max_refills=2)
+    engine, _ = fake_rollout(config, [10])
     noises = [noise for _, noise in engine.calls]
     assert len(noises) == 3
     assert not np.allclose(noises[0], noises[1]) and not np.allclose(noises[1], noises[2])
-    plain, _ = fake_rollout(ppo, dataclasses.replace(config, dynamic_sampling=False), [10])
+    plain, _ = fake_rollout(dataclasses.replace(config, dynamic_sampling=False), [10])
     assert np.array_equal(plain.calls[0][1], noises[0]), "the first round is that of a run without dynamic sampling"
 
 
 @pytest.mark.parametrize("cap", [0, 1, 3])
-def test_rounds_are_capped_and_such_groups_then_fill_the_batch(ppo, cap):
-    engine, (batch, drawn, position) = fake_rollout(ppo, dynamic_config(ppo, max_refills=cap), [10, 11, 12])
+def test_rounds_are_capped_and_such_groups_then_fill_the_batch(cap):
+    engine, (batch, drawn, position) = fake_rollout(dynamic_config(max_refills=cap), [10, 11, 12])
     assert len(engine.calls) == 1 + cap and len(drawn) == 16 * (1 + cap) and position == 4 * (1 + cap)
     assert len(batch) == 16 and {s["score"] for s in batch} == {0.5}
     assert [s["group"] for s in batch] == [i // 4 for i in range(16)]
 
 
-def test_a_group_is_of_equal_score_by_each_reward_where_these_are_compared_each(ppo):
+def test_a_group_is_of_equal_score_by_each_reward_where_these_are_compared_each():
     parts = {"a": [1.0, 0.0, 1.0, 0.0], "b": [0.0, 1.0, 0.0, 1.0]}
     group = made_samples([1.0] * 4, [2] * 4, parts)
-    assert ppo.all_equal(make_config(ppo), group) and not ppo.all_equal(make_config(ppo, advantage="gdpo"), group)
+    assert all_equal(make_config(), group) and not all_equal(make_config(advantage="gdpo"), group)
     alike = made_samples([1.0] * 4, [2] * 4, {"a": [1.0] * 4})
-    assert ppo.all_equal(make_config(ppo, advantage="gdpo"), alike)
-    batch, made = experience_of(ppo, make_config(ppo, advantage="gdpo"), group)
+    assert all_equal(make_config(advantage="gdpo"), alike)
+    batch, made = experience_of(make_config(advantage="gdpo"), group)
     assert (made["advantages"][batch["response_mask"] == 1] == 0).all(), "here the two rewards cancel"
     unlike = [s | {"rewards": {"a": a, "b": 1 - a}} for s, a in zip(group, [1.0, 0.0, 0.0, 0.0], strict=True)]
     for sample in unlike:
         sample["weights"] = {"a": 2.0, "b": 1.0}
-    assert experience_of(ppo, make_config(ppo, advantage="gdpo"), unlike)[1]["advantages"].abs().max() > 0.5
+    assert experience_of(make_config(advantage="gdpo"), unlike)[1]["advantages"].abs().max() > 0.5
 
 
-def test_without_dynamic_sampling_there_is_one_round(ppo):
-    engine, (batch, drawn, position) = fake_rollout(ppo, dynamic_config(ppo, dynamic_sampling=False), [10, 100])
+def test_without_dynamic_sampling_there_is_one_round():
+    engine, (batch, drawn, position) = fake_rollout(dynamic_config(dynamic_sampling=False), [10, 100])
     assert len(engine.calls) == 1 and len(batch) == len(drawn) == 16 and position == 4
 
 
-def test_zero_std_frac_is_of_all_that_was_sampled(ppo):
+def test_zero_std_frac_is_of_all_that_was_sampled():
     """Of three groups in the batch none is of equal score; of the five that were sampled two are."""
-    config = dynamic_config(ppo)
+    config = dynamic_config()
     samples = made_samples([0.5] * 4 + [0.0, 1.0, 0.0, 0.0] + [0.25] * 4 + [1.0, 2.0, 3.0, 4.0] * 2, [2] * 20)
-    batch = ppo.collate(samples[4:8], 0, CPU)
-    metrics = ppo.sample_metrics(config, batch, samples, {"rollout": 1.0})
+    batch = collate(samples[4:8], 0, CPU)
+    metrics = sample_metrics(config, batch, samples, {"rollout": 1.0})
     assert metrics["reward/zero_std_frac"] == pytest.approx(2 / 5)
     assert metrics["rollout/samples"] == 20
-    assert "rollout/samples" not in ppo.sample_metrics(
+    assert "rollout/samples" not in sample_metrics(
         dataclasses.replace(config, dynamic_sampling=False), batch, samples, {"rollout": 1.0}
     )
 
 
-def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline(ppo):
-    config = ppo.Config(algorithm="remax", batch_size=4, group_size=2, max_new_tokens=4)
-    engine, (batch, drawn, _) = fake_rollout(ppo, config, [100, 101, 102])
+def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline():
+    config = Config(algorithm="remax", batch_size=4, group_size=2, max_new_tokens=4)
+    engine, (batch, drawn, _) = fake_rollout(config, [100, 101, 102])
     assert [noise is None for _, noise in engine.calls] == [False, True]
     assert [len(prompts) for prompts, _ in engine.calls] == [4, 2]
     assert [p[0] for p in engine.calls[1][0]] == prompts_of(batch, 2)
     assert len(drawn) == 4 and {s["baseline"] for s in batch} == {50.0}
     overlong = dataclasses.replace(config, overlong_share=1.0)  # 3 of 4 tokens: 0.75 is taken from each
-    _, (batch, _, _) = fake_rollout(ppo, overlong, [100, 101, 102])
+    _, (batch, _, _) = fake_rollout(overlong, [100, 101, 102])
     assert {s["baseline"] for s in batch} == {49.25}
 
 
 # ------------------------------------------------------------------------------------------------ settings, presets
 
 
-def test_names_are_those_of_the_documents(ppo):
-    assert list(ppo.PRESETS) == PRESETS
-    assert sorted(ppo.ADVANTAGES) == sorted(ESTIMATORS)
-    assert sorted(ppo.LOSSES) == sorted(LOSSES)
-    assert list(ppo.AGGREGATIONS) == AGGREGATIONS
+def test_names_are_those_of_the_documents():
+    assert list(PRESETS) == OUR_PRESETS
+    assert sorted(ADVANTAGES) == sorted(ESTIMATORS)
+    assert sorted(LOSSES) == sorted(OUR_LOSSES)
+    assert list(AGGREGATIONS) == OUR_AGGREGATIONS
 
 
-def test_presets_by_hand(ppo):
+def test_presets_by_hand():
     """What tells one from another; the rest is GRPO's without KL."""
     for name, expected in {
         "ppo": {"advantage": "gae", "group_size": 1, "ppo_epochs": 2, "dual_clip": 3.0, "missing_eos_penalty": 0.0},
@@ -1586,41 +1616,41 @@ def test_presets_by_hand(ppo):
         "clip_cov": {"loss": "clip_cov", "cov_frac": 2e-4, "cov_low": 1.0, "cov_high": 5.0},
         "kl_cov": {"loss": "kl_cov", "cov_frac": 2e-4, "kl_cov_coef": 1.0},
     }.items():
-        config = ppo.Config(algorithm=name)
+        config = Config(algorithm=name)
         assert {key: getattr(config, key) for key in expected} == expected, name
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_fill_every_setting_and_pass_the_checks(ppo, name):
-    config = ppo.Config(algorithm=name)
+@pytest.mark.parametrize("name", OUR_PRESETS)
+def test_presets_fill_every_setting_and_pass_the_checks(name):
+    config = Config(algorithm=name)
     assert None not in dataclasses.asdict(config).values()
-    ppo.check_config(config)
-    ppo.check_config(config, world=2)
+    check_config(config)
+    check_config(config, world=2)
     assert config.batch_size == 128
-    assert ppo.parse_config([f"--algorithm={name}"]) == config
+    assert parse_config([f"--algorithm={name}"]) == config
 
 
-def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(ppo, tmp_path):
-    assert ppo.Config(algorithm="dapo", clip_eps_high=0.5, dynamic_sampling=False).clip_eps_high == 0.5
-    flags = ppo.parse_config(["--algorithm=dapo", "--clip-eps-high=0.5", "--dynamic_sampling=no"])
+def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(tmp_path):
+    assert Config(algorithm="dapo", clip_eps_high=0.5, dynamic_sampling=False).clip_eps_high == 0.5
+    flags = parse_config(["--algorithm=dapo", "--clip-eps-high=0.5", "--dynamic_sampling=no"])
     assert (flags.clip_eps_high, flags.dynamic_sampling, flags.overlong_share) == (0.5, False, 0.2)
     file = tmp_path / "run.yaml"
     file.write_text("algorithm: gspo\nclip_eps_low: 0.01\nkl_coef: 0.3\ngroup_size: 16\n")
-    config = ppo.parse_config(["--config", str(file), "--kl_coef=0"])
+    config = parse_config(["--config", str(file), "--kl_coef=0"])
     assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("gspo", 0.01, 4e-4)
     assert (config.kl_coef, config.group_size) == (0.0, 16)
-    config = ppo.parse_config(["--config", str(file), "--algorithm=cispo"])
+    config = parse_config(["--config", str(file), "--algorithm=cispo"])
     assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("cispo", 0.01, 4.0)
-    mixed = ppo.Config(algorithm="ppo", advantage="rloo", loss="cispo", group_size=4)
-    ppo.check_config(mixed)
+    mixed = Config(algorithm="ppo", advantage="rloo", loss="cispo", group_size=4)
+    check_config(mixed)
 
 
-def test_an_unknown_name_is_refused(ppo, capsys):
-    with pytest.raises(ppo.UserError, match="got algorithm 'grop'; expected one of ppo, grpo"):
-        ppo.Config(algorithm="grop")
+def test_an_unknown_name_is_refused(capsys):
+    with pytest.raises(UserError, match="got algorithm 'grop'; expected one of ppo, grpo"):
+        Config(algorithm="grop")
     for flag in ("--algorithm=x", "--advantage=x", "--loss=x", "--aggregation=x", "--mismatch=x", "--kl_estimator=k4"):
         with pytest.raises(SystemExit):
-            ppo.parse_config([flag])
+            parse_config([flag])
         assert "invalid choice" in capsys.readouterr().err
 
 
@@ -1663,27 +1693,27 @@ def test_an_unknown_name_is_refused(ppo, capsys):
         ({"sapo_tau_neg": 0.0}, "sapo_tau_neg 0.0; expected more than 0"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(ppo, settings, said):
-    with pytest.raises(ppo.UserError) as refused:
-        ppo.check_config(ppo.Config(**{"algorithm": "grpo", **settings}))
+def test_settings_that_contradict_each_other_are_refused(settings, said):
+    with pytest.raises(UserError) as refused:
+        check_config(Config(**{"algorithm": "grpo", **settings}))
     assert said in str(refused.value)
 
 
-def test_k1_in_the_loss_is_warned_of(ppo, capsys):
-    ppo.check_config(ppo.Config(algorithm="grpo", kl_estimator="k1"))
+def test_k1_in_the_loss_is_warned_of(capsys):
+    check_config(Config(algorithm="grpo", kl_estimator="k1"))
     assert "no gradient" in capsys.readouterr().err
-    ppo.check_config(ppo.Config(algorithm="grpo"))
+    check_config(Config(algorithm="grpo"))
     assert not capsys.readouterr().err
 
 
-def test_the_document_has_every_name_and_names_tests_that_exist(ppo):
+def test_the_document_has_every_name_and_names_tests_that_exist():
     text = (ROOT / "references" / "rl_algorithms.md").read_text(encoding="utf-8")
     parts = dict(zip(*[iter(re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:])] * 2, strict=True))
     for title, names in (
-        ("Parts and presets", ppo.PRESETS),
-        ("Advantages", ppo.ADVANTAGES),
-        ("Losses", ppo.LOSSES),
-        ("Aggregations", ppo.AGGREGATIONS),
+        ("Parts and presets", PRESETS),
+        ("Advantages", ADVANTAGES),
+        ("Losses", LOSSES),
+        ("Aggregations", AGGREGATIONS),
         ("KL to the reference", ["k1", "k2", "k3", "k3_ratio"]),
         ("Sampler and trainer that disagree", ["auto", "none", "tis", "icepop", "seq_mask"]),
     ):
@@ -1709,16 +1739,16 @@ STEP_SCORES = [0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("kl_coef", [None, 0.0])
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_step_of_every_preset(ppo, monkeypatch, models_of, name, kl_coef):
+@pytest.mark.parametrize("name", OUR_PRESETS)
+def test_a_step_of_every_preset(monkeypatch, models_of, name, kl_coef):
     """The networks that are loaded, the weights that change, and the metrics that are logged."""
     size = 1 if name in ("ppo", "remax", "reinforce_pp") else 4
     settings = {} if kl_coef is None else {"kl_coef": kl_coef}
-    config = ppo.Config(algorithm=name, batch_size=8, group_size=size, max_new_tokens=16, lr=1e-3, **settings)
-    ppo.check_config(config)
-    loads, plain = [], ppo.load_network
-    monkeypatch.setattr(ppo, "load_network", lambda kind, *a, **k: loads.append((kind, k)) or plain(kind, *a, **k))
-    monkeypatch.setattr(ppo, "make_critic", lambda *a, f=ppo.make_critic: loads.append("critic") or f(*a))
+    config = Config(algorithm=name, batch_size=8, group_size=size, max_new_tokens=16, lr=1e-3, **settings)
+    check_config(config)
+    loads, plain = [], load_network
+    patch_rooms(monkeypatch, "load_network", lambda kind, *a, **k: loads.append((kind, k)) or plain(kind, *a, **k))
+    patch_rooms(monkeypatch, "make_critic", lambda *a, f=make_critic: loads.append("critic") or f(*a))
     models = models_of(config, double=False)
     kinds = [load if isinstance(load, str) else load[0].__name__ for load in loads]
     expected = ["AutoModelForCausalLM"] + ["critic", "AutoModel"] * (name == "ppo")
@@ -1728,8 +1758,8 @@ def test_a_step_of_every_preset(ppo, monkeypatch, models_of, name, kl_coef):
 
     samples = made_samples(STEP_SCORES, RESPONSES, group_size=size, baselines=[0.2] * 8)
     before = copy.deepcopy(models.policy.state_dict())
-    batch = ppo.make_experience(config, models, samples, config.kl_coef)
-    metrics = ppo.sample_metrics(config, batch, samples, {"rollout": 1.0}) | updated(ppo, config, models, batch)
+    batch = make_experience(config, models, samples, config.kl_coef)
+    metrics = sample_metrics(config, batch, samples, {"rollout": 1.0}) | updated(config, models, batch)
     keys = ALWAYS | {"reward/only"}
     keys |= {"value/loss", "value/explained_variance", "optim/critic_grad_norm"} if name == "ppo" else set()
     keys |= {"kl/ref", "kl/ref_completion"} if config.kl_coef else set()

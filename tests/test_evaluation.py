@@ -21,6 +21,17 @@ from fractions import Fraction
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_script, run_script, save_random_model, script_command, script_env
 
+from programs.evaluation.statistics import (
+    Values,
+    compare_values,
+    mcnemar_exact,
+    paired_proportion_interval,
+    pass_at_k,
+    rows_needed,
+    summarize,
+    verdict_of,
+)
+
 DATA = ROOT / "tests" / "data" / "evaluation"
 HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
 
@@ -62,11 +73,11 @@ def run_here(ev, folder, *flags):
 # ------------------------------------------------------------------------------------------------ statistics
 
 
-def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass(ev):
+def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass():
     for n in range(1, 9):
         for c, k in itertools.product(range(n + 1), range(1, n + 1)):
             subsets = list(itertools.combinations([1] * c + [0] * (n - c), k))
-            assert ev.pass_at_k(n, c, k) == float(Fraction(sum(map(any, subsets)), len(subsets)))
+            assert pass_at_k(n, c, k) == float(Fraction(sum(map(any, subsets)), len(subsets)))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +92,8 @@ def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass(ev):
         (10_000, 1, 5_000, 0.5),
     ],
 )
-def test_pass_at_k_at_the_edges(ev, n, c, k, expected):
-    assert ev.pass_at_k(n, c, k) == expected
+def test_pass_at_k_at_the_edges(n, c, k, expected):
+    assert pass_at_k(n, c, k) == expected
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)])
@@ -101,92 +112,92 @@ def test_wilson_interval(ev):
     assert ev.wilson_interval(20, 20)[1] == 1.0
 
 
-def test_mcnemar_is_the_binomial_test(ev):
-    assert ev.mcnemar_exact(9, 0) == 2 / 2**9
-    assert ev.mcnemar_exact(0, 0) == 1.0 and ev.mcnemar_exact(4, 4) == 1.0
-    assert ev.mcnemar_exact(2, 8) == ev.mcnemar_exact(8, 2) == 2 * (1 + 10 + 45) / 2**10
-    assert 0 < ev.mcnemar_exact(900, 100) < 1e-100  # no overflow
+def test_mcnemar_is_the_binomial_test():
+    assert mcnemar_exact(9, 0) == 2 / 2**9
+    assert mcnemar_exact(0, 0) == 1.0 and mcnemar_exact(4, 4) == 1.0
+    assert mcnemar_exact(2, 8) == mcnemar_exact(8, 2) == 2 * (1 + 10 + 45) / 2**10
+    assert 0 < mcnemar_exact(900, 100) < 1e-100  # no overflow
 
 
-def test_paired_interval_of_proportions(ev):
+def test_paired_interval_of_proportions():
     # n = 200, 9 better, none worse: p12 = 10/202, p21 = 1/202
     up, down = 10 / 202, 1 / 202
     half = 1.959964 * math.sqrt((up + down - (up - down) ** 2) / 202)
-    assert ev.paired_proportion_interval(9, 0, 200) == pytest.approx((up - down - half, up - down + half), rel=1e-6)
+    assert paired_proportion_interval(9, 0, 200) == pytest.approx((up - down - half, up - down + half), rel=1e-6)
 
 
-def test_rows_needed_reach_80_percent_power(ev):
+def test_rows_needed_reach_80_percent_power():
     import numpy as np
 
-    n = ev.rows_needed(0.1, math.sqrt(0.25 / 100), 100)  # sd 0.5, difference 0.1
+    n = rows_needed(0.1, math.sqrt(0.25 / 100), 100)  # sd 0.5, difference 0.1
     assert n == math.ceil(((1.959964 + 0.841621) * 0.5 / 0.1) ** 2) == 197
     rng = np.random.default_rng(0)
     found = rng.normal(0.1, 0.5, size=(4000, n)).mean(1) / (0.5 / math.sqrt(n)) > 1.96
     assert found.mean() == pytest.approx(0.8, abs=0.02)
-    assert ev.rows_needed(0.0, 1.0, 10) is None
+    assert rows_needed(0.0, 1.0, 10) is None
 
 
-def test_bootstrap_agrees_with_theory_and_repeats(ev):
+def test_bootstrap_agrees_with_theory_and_repeats():
     import numpy as np
 
     values = np.random.default_rng(1).normal(3.0, 2.0, 400).tolist()
-    found = ev.summarize(ev.Values(values), 4000, 0)
+    found = summarize(Values(values), 4000, 0)
     error = np.std(values, ddof=1) / 20
     assert found["value"] == pytest.approx(np.mean(values)) and found["stderr"] == pytest.approx(error)
     low, high = found["ci95"]
     assert (low, high) == pytest.approx((np.mean(values) - 1.96 * error, np.mean(values) + 1.96 * error), abs=0.03)
-    assert found == ev.summarize(ev.Values(values), 4000, 0)
+    assert found == summarize(Values(values), 4000, 0)
     assert found["interval"] == "bootstrap" and found["n"] == 400
 
 
-def test_ratio_metrics_pool_before_dividing(ev):
-    found = ev.summarize(ev.Values([1.0, 30.0], [1, 10], exp=True), 100, 0)
+def test_ratio_metrics_pool_before_dividing():
+    found = summarize(Values([1.0, 30.0], [1, 10], exp=True), 100, 0)
     assert found["value"] == pytest.approx(math.exp(31 / 11))
 
 
-def test_missing_values_are_counted_not_zeroed(ev):
-    found = ev.summarize(ev.Values([1.0, None, 0.0, 1.0]), 100, 0)
+def test_missing_values_are_counted_not_zeroed():
+    found = summarize(Values([1.0, None, 0.0, 1.0]), 100, 0)
     assert (found["value"], found["n"], found["of"]) == (pytest.approx(2 / 3), 3, 4)
-    assert ev.summarize(ev.Values([None, None]), 100, 0)["value"] is None
-    one = ev.summarize(ev.Values([0.3]), 100, 0)
+    assert summarize(Values([None, None]), 100, 0)["value"] is None
+    one = summarize(Values([0.3]), 100, 0)
     assert one["value"] == 0.3 and one["stderr"] is None and one["ci95"] is None
 
 
-def test_paired_comparison_of_proportions(ev):
+def test_paired_comparison_of_proportions():
     before, after = [0.0] * 9 + [1.0] * 100 + [0.0] * 91, [1.0] * 109 + [0.0] * 91
-    found = ev.compare_values(ev.Values(before), ev.Values(after), 200, 0)
+    found = compare_values(Values(before), Values(after), 200, 0)
     assert found["test"] == "exact McNemar" and found["p"] == pytest.approx(0.00390625)
     assert (found["better"], found["worse"], found["rows"]) == (9, 0, 200)
     assert found["difference"] == pytest.approx(0.045)
-    assert "A real gain" in ev.verdict_of("acc", found, True)
-    assert "A real loss" in ev.verdict_of("acc", found, False)
-    few = ev.compare_values(ev.Values([0.0, 0.0, 1.0]), ev.Values([1.0, 0.0, 1.0]), 200, 0)
-    assert few["p"] == 1.0 and "Within the noise" in ev.verdict_of("acc", few, True)
-    same = ev.compare_values(ev.Values([0.0, 1.0]), ev.Values([0.0, 1.0]), 200, 0)
-    assert "No difference at all" in ev.verdict_of("acc", same, True)
+    assert "A real gain" in verdict_of("acc", found, True)
+    assert "A real loss" in verdict_of("acc", found, False)
+    few = compare_values(Values([0.0, 0.0, 1.0]), Values([1.0, 0.0, 1.0]), 200, 0)
+    assert few["p"] == 1.0 and "Within the noise" in verdict_of("acc", few, True)
+    same = compare_values(Values([0.0, 1.0]), Values([0.0, 1.0]), 200, 0)
+    assert "No difference at all" in verdict_of("acc", same, True)
 
 
-def test_paired_bootstrap_sees_what_an_unpaired_test_does_not(ev):
+def test_paired_bootstrap_sees_what_an_unpaired_test_does_not():
     import numpy as np
 
     rng = np.random.default_rng(2)
     before = rng.normal(0, 10, 300)
     after = before + rng.normal(0.3, 1.0, 300)
-    found = ev.compare_values(ev.Values(before.tolist()), ev.Values(after.tolist()), 2000, 0)
+    found = compare_values(Values(before.tolist()), Values(after.tolist()), 2000, 0)
     assert found["test"] == "paired bootstrap" and found["p"] < 0.01
     assert found["ci95"][0] < found["difference"] < found["ci95"][1] and found["ci95"][0] > 0
-    noise = ev.compare_values(ev.Values(before.tolist()), ev.Values(rng.permutation(before).tolist()), 2000, 0)
+    noise = compare_values(Values(before.tolist()), Values(rng.permutation(before).tolist()), 2000, 0)
     assert noise["p"] > 0.05
 
 
-def test_paired_bootstrap_keeps_its_level(ev):
+def test_paired_bootstrap_keeps_its_level():
     """Under no difference about 5 % of the tests are below 0.05."""
     import numpy as np
 
     rng, low = np.random.default_rng(3), 0
     for seed in range(300):
         a, b = rng.normal(0, 1, (2, 60))
-        low += ev.compare_values(ev.Values(a.tolist()), ev.Values(b.tolist()), 400, seed)["p"] < 0.05
+        low += compare_values(Values(a.tolist()), Values(b.tolist()), 400, seed)["p"] < 0.05
     assert 5 <= low <= 30  # binomial(300, 0.05): 15 +- 4 sd
 
 
@@ -343,13 +354,13 @@ def test_multiple_choice_is_the_harness(oracle, name, chat, size):
 
 @pytest.mark.parametrize("size", [1, 64])
 @pytest.mark.parametrize("name", ["bos", "plain"])
-def test_perplexities_are_the_harness_ones(ev, oracle, name, size):
+def test_perplexities_are_the_harness_ones(oracle, name, size):
     _, _, values, _ = run_stored(name, "perplexity", size, data=str(DATA / "texts.jsonl"))
     for metric, expected in oracle[f"{name} texts {size}"].items():
-        assert ev.summarize(values[metric], 10, 0)["value"] == pytest.approx(expected, rel=1e-5), metric
+        assert summarize(values[metric], 10, 0)["value"] == pytest.approx(expected, rel=1e-5), metric
 
 
-def test_bos_readings_differ_as_documented(ev):
+def test_bos_readings_differ_as_documented():
     """`once` leaves out what `lm_eval` scores with a tokenizer that adds BOS: the BOS itself."""
     data = str(DATA / "texts.jsonl")
     tokens = {

@@ -131,7 +131,7 @@ def task(small):
 
 
 @pytest.fixture
-def ours(capsys):
+def ours(no_curves, capsys):
     """Run the command line in this process; return (exit code, stdout, stderr)."""
 
     def run(*flags):

@@ -8,6 +8,10 @@ import torch
 import transformers
 from conftest import TINY_LM, load_script
 
+from parts.forward import backbone
+from parts.memory import PassShape, adapter_weights, attention_kind, decoder_shape, layer_weights, saved_for_backward
+from parts.models import unwrapped
+
 ppo, verl = load_script("ppo_train"), load_script("verl_train")
 
 SIZES = {
@@ -59,12 +63,12 @@ def saved_bytes(model, rows: int, length: int, precision: str) -> int:
 
     autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16")
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), autocast:
-        ppo.backbone(model, ids, mask, use_cache=False)
+        backbone(model, ids, mask, use_cache=False)
     return sum(found.values())
 
 
 def shape_of(model):
-    return ppo.decoder_shape(ppo.unwrapped(model).config.get_text_config().to_dict())
+    return decoder_shape(unwrapped(model).config.get_text_config().to_dict())
 
 
 def recompute(model) -> None:
@@ -83,8 +87,8 @@ def test_what_is_saved_for_backward_is_predicted(family, attention, precision, r
     if family == "gemma2" and attention == "sdpa":
         pytest.skip("transformers has no sdpa with a soft cap on scores")
     model = random_network(family, attention)
-    run = ppo.PassShape(rows, 64, compute=4 if precision == "fp32" else 2, attention=attention)
-    assert ppo.saved_for_backward(shape_of(model), run) == pytest.approx(
+    run = PassShape(rows, 64, compute=4 if precision == "fp32" else 2, attention=attention)
+    assert saved_for_backward(shape_of(model), run) == pytest.approx(
         saved_bytes(model, rows, 64, precision), rel=TOLERANCE
     )
 
@@ -96,11 +100,11 @@ def test_what_is_saved_with_recomputing_is_predicted(family, attention, precisio
     model = random_network(family, attention)
     recompute(model)
     width = 4 if precision == "fp32" else 2
-    run = ppo.PassShape(3, 64, compute=width, attention=attention, checkpointing=True)
-    with_it, real = ppo.saved_for_backward(shape_of(model), run), saved_bytes(model, 3, 64, precision)
+    run = PassShape(3, 64, compute=width, attention=attention, checkpointing=True)
+    with_it, real = saved_for_backward(shape_of(model), run), saved_bytes(model, 3, 64, precision)
     masks = 4 * 3 * 64**2 * (family == "gpt2" and attention == "eager")  # in backward_peak's sum, once for all layers
     assert with_it + masks == pytest.approx(real, rel=TOLERANCE)
-    assert with_it < 0.3 * ppo.saved_for_backward(shape_of(model), dataclasses.replace(run, checkpointing=False))
+    assert with_it < 0.3 * saved_for_backward(shape_of(model), dataclasses.replace(run, checkpointing=False))
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -112,19 +116,19 @@ def test_what_is_saved_under_lora_is_predicted(family, half):
     lora = LoraConfig(r=4, target_modules="all-linear", fan_in_fan_out=family == "gpt2")
     adapted = get_peft_model(model, lora).eval()
     width = 2 if half else 4
-    run = ppo.PassShape(3, 64, compute=width, stream=width, lora_rank=4)
+    run = PassShape(3, 64, compute=width, stream=width, lora_rank=4)
     # GPT-2's norms run in bfloat16 under a CPU's autocast, in float32 under CUDA's, which is what is predicted
     tolerance = 0.12 if half and family == "gpt2" else 0.05
     real = saved_bytes(adapted, 3, 64, "bf16" if half else "fp32")
-    assert ppo.saved_for_backward(shape_of(model), run) == pytest.approx(real, rel=tolerance)
-    assert ppo.adapter_weights(shape_of(model), 4) == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    assert saved_for_backward(shape_of(model), run) == pytest.approx(real, rel=tolerance)
+    assert adapter_weights(shape_of(model), 4) == sum(p.numel() for p in adapted.parameters() if p.requires_grad)
 
 
 def test_what_verl_keeps_in_bfloat16_without_padding():
     model = random_network("llama", "sdpa", half=True)
-    run = verl.PassShape(1, 64, compute=2, stream=2, attention="flash")
+    run = PassShape(1, 64, compute=2, stream=2, attention="flash")
     real = saved_bytes(model, 1, 64, "fp32")
-    assert verl.saved_for_backward(verl.decoder_shape(model.config.to_dict()), run) == pytest.approx(real, rel=0.03)
+    assert saved_for_backward(decoder_shape(model.config.to_dict()), run) == pytest.approx(real, rel=0.03)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -134,15 +138,15 @@ def test_shapes_are_read_from_configs(family):
     layer = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))[0]
     if not shape.experts:
         real = sum(m.weight.numel() for m in layer.modules() if isinstance(m, linear))
-        assert ppo.layer_weights(shape) == real
+        assert layer_weights(shape) == real
     embeddings = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
     assert shape.embeddings == sum(embeddings.values()) and shape.layers == 4 and shape.vocab == 97
 
 
 def test_widths_that_a_config_leaves_out():
-    shape = ppo.decoder_shape(transformers.GPT2Config().to_dict())
+    shape = decoder_shape(transformers.GPT2Config().to_dict())
     assert (shape.layers, shape.hidden, shape.inner, shape.queries, shape.keys) == (12, 768, 3072, 768, 768)
-    assert ppo.attention_kind("flash_attention_2") == "flash" and ppo.attention_kind(None) == "sdpa"
+    assert attention_kind("flash_attention_2") == "flash" and attention_kind(None) == "sdpa"
 
 
 def test_a_half_billion_model_by_hand(tmp_path):
@@ -152,10 +156,10 @@ def test_a_half_billion_model_by_hand(tmp_path):
         **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6},
         **{"hidden_act": "silu", "tie_word_embeddings": True},
     }
-    shape, run = ppo.decoder_shape(config), ppo.PassShape(16, 512)
+    shape, run = decoder_shape(config), PassShape(16, 512)
     norms_and_inputs, attention, mlp = 2 * 2 * 896 + 2 * 896, 4 * 896 + 14, 4 * 4864  # numbers per token and layer
     by_hand = 8192 * 24 * 4 * (norms_and_inputs + attention + mlp) + 24 * 16 * 512**2 * 4 + 8192 * 2 * 896 * 4
-    assert ppo.saved_for_backward(shape, run) == pytest.approx(by_hand, rel=1e-9)
+    assert saved_for_backward(shape, run) == pytest.approx(by_hand, rel=1e-9)
     assert by_hand / 2**30 > 20  # the weights, gradients and moments of the same model are 7.4
 
 

@@ -67,7 +67,7 @@ def data(small):
 
 
 @pytest.fixture
-def ours(ppo, capsys):
+def ours(ppo, no_curves, capsys):
     """Run the command line in this process; return (exit code, stdout, stderr)."""
 
     def run(*flags):

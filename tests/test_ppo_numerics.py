@@ -9,6 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parts.advantages import gae
+from parts.kl import kl_estimate, next_kl_coef
+from parts.losses import policy_loss, value_loss
+from parts.numerics import explained_variance, logprobs_and_entropy, masked_mean, masked_whiten
+from parts.optimizer import lr_factor
+from parts.sampling import inverse_cdf
+from parts.shaping import shape_rewards
+
 EXACT = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 1e-5, "atol": 1e-5}}
 both_precisions = pytest.mark.parametrize("dtype", EXACT, ids=["fp64", "fp32"])
 quick = settings(max_examples=40, deadline=None, derandomize=True)
@@ -42,13 +50,11 @@ def head_case(seed, dtype, rows=11, hidden=6, vocab=13):
     return states.requires_grad_(), weight.requires_grad_(), targets
 
 
-def head_gradients(ppo, dtype, chunk, entropy_grad, temperature=0.7):
+def head_gradients(dtype, chunk, entropy_grad, temperature=0.7):
     """Values, and gradients of a loss with random weights on log-probs and entropies."""
     states, weight, targets = head_case(0, dtype)
     u, v = random_tensors(1, len(states), len(states), dtype=dtype)
-    logprobs, entropy = ppo.logprobs_and_entropy(
-        lambda h: h @ weight.T, states, targets, temperature, chunk, entropy_grad
-    )
+    logprobs, entropy = logprobs_and_entropy(lambda h: h @ weight.T, states, targets, temperature, chunk, entropy_grad)
     ((u * logprobs).sum() + (v * entropy).sum()).backward()
     return logprobs.detach(), entropy.detach(), states.grad, weight.grad
 
@@ -66,50 +72,50 @@ def head_oracle(dtype, entropy_grad, temperature=0.7):
 @both_precisions
 @pytest.mark.parametrize("entropy_grad", [False, True])
 @pytest.mark.parametrize("chunk", [1, 4, 11, 100])
-def test_logprobs_and_entropy_match_categorical_in_value_and_gradient(ppo, dtype, chunk, entropy_grad):
-    got = head_gradients(ppo, dtype, chunk, entropy_grad)
+def test_logprobs_and_entropy_match_categorical_in_value_and_gradient(dtype, chunk, entropy_grad):
+    got = head_gradients(dtype, chunk, entropy_grad)
     for mine, theirs in zip(got, head_oracle(dtype, entropy_grad), strict=True):
         close(mine, theirs, dtype)
 
 
-def test_logprobs_and_entropy_match_trl(ppo):
+def test_logprobs_and_entropy_match_trl():
     trl_utils = pytest.importorskip("trl.trainer.utils")
     states, weight, targets = head_case(3, torch.float64)
     logits = (states @ weight.T).detach() / 1.3
-    logprobs, entropy = ppo.logprobs_and_entropy(lambda h: h @ weight.T, states, targets, 1.3, 4)
+    logprobs, entropy = logprobs_and_entropy(lambda h: h @ weight.T, states, targets, 1.3, 4)
     close(logprobs.detach(), trl_utils.selective_log_softmax(logits, targets))
     close(entropy, trl_utils.entropy_from_logits(logits))
 
 
-def test_logprobs_of_a_hand_computed_distribution(ppo):
+def test_logprobs_of_a_hand_computed_distribution():
     logits = torch.tensor([[math.log(1), math.log(2), math.log(5)]], dtype=torch.float64)
-    logprobs, entropy = ppo.logprobs_and_entropy(lambda h: h, logits, torch.tensor([2]), 1.0, 8)
+    logprobs, entropy = logprobs_and_entropy(lambda h: h, logits, torch.tensor([2]), 1.0, 8)
     close(logprobs, [math.log(5 / 8)])
     close(entropy, [-sum(p * math.log(p) for p in (1 / 8, 2 / 8, 5 / 8))])
 
 
-def test_gradients_of_a_tied_head_add_up_over_chunks(ppo):
+def test_gradients_of_a_tied_head_add_up_over_chunks():
     """The embedding gets gradient through the hidden states and through the head, chunk by chunk."""
     (table,) = random_tensors(5, (9, 4))
     ids, targets = torch.tensor([1, 8, 3, 3, 0, 7, 2]), torch.tensor([8, 3, 3, 0, 7, 2, 1])
     mine, oracle = (table.clone().requires_grad_() for _ in range(2))
-    logprobs, entropy = ppo.logprobs_and_entropy(lambda h: h @ mine.T, torch.tanh(mine[ids]), targets, 0.9, 3, True)
+    logprobs, entropy = logprobs_and_entropy(lambda h: h @ mine.T, torch.tanh(mine[ids]), targets, 0.9, 3, True)
     (logprobs - 0.1 * entropy).sum().backward()
     distribution = torch.distributions.Categorical(logits=torch.tanh(oracle[ids]) @ oracle.T / 0.9)
     (distribution.log_prob(targets) - 0.1 * distribution.entropy()).sum().backward()
     close(mine.grad, oracle.grad)
 
 
-def test_bf16_logits_are_widened_before_the_softmax(ppo):
+def test_bf16_logits_are_widened_before_the_softmax():
     states, weight, targets = head_case(2, torch.bfloat16, vocab=300)
-    logprobs, entropy = ppo.logprobs_and_entropy(lambda h: h @ weight.T, states, targets, 0.7, 4)
+    logprobs, entropy = logprobs_and_entropy(lambda h: h @ weight.T, states, targets, 0.7, 4)
     wide = torch.distributions.Categorical(logits=(states @ weight.T).detach().double() / 0.7)
     close(logprobs.detach(), wide.log_prob(targets), torch.float32)
     close(entropy, wide.entropy(), torch.float32)
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_no_more_than_a_chunk_of_logits_exists(ppo, grad):
+def test_no_more_than_a_chunk_of_logits_exists(grad):
     states, weight, targets = head_case(4, torch.float64, rows=50)
     seen = []
 
@@ -118,7 +124,7 @@ def test_no_more_than_a_chunk_of_logits_exists(ppo, grad):
         return h @ weight.T
 
     with torch.set_grad_enabled(grad):
-        logprobs, _ = ppo.logprobs_and_entropy(logits_fn, states, targets, 1.0, 8)
+        logprobs, _ = logprobs_and_entropy(logits_fn, states, targets, 1.0, 8)
         if grad:
             logprobs.sum().backward()
     assert max(seen) == 8
@@ -129,49 +135,49 @@ def test_no_more_than_a_chunk_of_logits_exists(ppo, grad):
 
 
 @both_precisions
-def test_masked_mean(ppo, dtype):
+def test_masked_mean(dtype):
     (x,), mask = random_tensors(0, (5, 9), dtype=dtype), random_mask(0, (5, 9))
-    close(ppo.masked_mean(x, mask), x.double().numpy()[mask.numpy() == 1].mean(), dtype)
+    close(masked_mean(x, mask), x.double().numpy()[mask.numpy() == 1].mean(), dtype)
 
 
-def test_masked_mean_of_nothing_is_zero(ppo):
-    assert ppo.masked_mean(torch.ones(2, 3), torch.zeros(2, 3)).item() == 0.0
+def test_masked_mean_of_nothing_is_zero():
+    assert masked_mean(torch.ones(2, 3), torch.zeros(2, 3)).item() == 0.0
 
 
 @both_precisions
 @pytest.mark.parametrize("shift_mean", [True, False])
-def test_masked_whiten(ppo, dtype, shift_mean):
+def test_masked_whiten(dtype, shift_mean):
     (x,), mask = random_tensors(1, (6, 7), dtype=dtype), random_mask(1, (6, 7))
     x = x * 3 + 5
     inside = x.double().numpy()[mask.numpy() == 1]
     expected = np.zeros((6, 7))
     scaled = (inside - inside.mean()) / np.sqrt(inside.var(ddof=1) + 1e-8)
     expected[mask.numpy() == 1] = scaled if shift_mean else scaled + inside.mean()
-    close(ppo.masked_whiten(x, mask, shift_mean), expected, dtype)
+    close(masked_whiten(x, mask, shift_mean), expected, dtype)
 
 
-def test_masked_whiten_by_hand(ppo):
+def test_masked_whiten_by_hand():
     x = torch.tensor([[1.0, 2.0, 99.0], [-7.0, 3.0, 6.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0], [0, 1, 1]])  # 1, 2, 3, 6: mean 3, unbiased variance 14/3
     s = math.sqrt(14 / 3 + 1e-8)
-    close(ppo.masked_whiten(x, mask), [[-2 / s, -1 / s, 0], [0, 0, 3 / s]])
-    close(ppo.masked_whiten(x, mask, False), [[3 - 2 / s, 3 - 1 / s, 0], [0, 3, 3 + 3 / s]])
+    close(masked_whiten(x, mask), [[-2 / s, -1 / s, 0], [0, 0, 3 / s]])
+    close(masked_whiten(x, mask, False), [[3 - 2 / s, 3 - 1 / s, 0], [0, 3, 3 + 3 / s]])
 
 
 @quick
 @given(seed=st.integers(0, 10**6), scale=st.floats(0.1, 100), shift=st.floats(-50, 50))
-def test_whitening_ignores_scale_shift_and_masked_entries(ppo, seed, scale, shift):
+def test_whitening_ignores_scale_shift_and_masked_entries(seed, scale, shift):
     (x, junk), mask = random_tensors(seed, (4, 6), (4, 6)), random_mask(seed, (4, 6))
-    white = ppo.masked_whiten(x, mask)
-    again = ppo.masked_whiten((x * scale + shift) * mask + 1e3 * junk * (1 - mask), mask)
+    white = masked_whiten(x, mask)
+    again = masked_whiten((x * scale + shift) * mask + 1e3 * junk * (1 - mask), mask)
     torch.testing.assert_close(again, white, rtol=1e-5, atol=1e-5)
     assert (white[mask == 0] == 0).all()
 
 
 @pytest.mark.parametrize("x", [[[2.0, 5.0]], [[3.0, 3.0]]])
-def test_whitening_one_token_or_equal_tokens_stays_finite(ppo, x):
+def test_whitening_one_token_or_equal_tokens_stays_finite(x):
     mask = torch.tensor([[1, 1 if x[0][0] == x[0][1] else 0]])
-    assert ppo.masked_whiten(torch.tensor(x), mask).tolist() == [[0.0, 0.0]]
+    assert masked_whiten(torch.tensor(x), mask).tolist() == [[0.0, 0.0]]
 
 
 # ------------------------------------------------------------------------------------------------ KL
@@ -179,9 +185,9 @@ def test_whitening_one_token_or_equal_tokens_stays_finite(ppo, x):
 
 @both_precisions
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_kl_estimate_in_value_and_gradient(ppo, dtype, estimator):
+def test_kl_estimate_in_value_and_gradient(dtype, estimator):
     p, q = (x.requires_grad_() for x in random_tensors(0, (3, 4), (3, 4), dtype=dtype))
-    got = ppo.kl_estimate(p, q, estimator)
+    got = kl_estimate(p, q, estimator)
     d = p.detach().double().numpy() - q.detach().double().numpy()
     close(got, {"k1": d, "k2": 0.5 * d * d, "k3": 1 / np.exp(d) - 1 + d}[estimator], dtype)
     got.sum().backward()
@@ -199,7 +205,7 @@ def gradient(scalar, logits):
     return torch.autograd.grad(scalar, logits, retain_graph=True)[0]
 
 
-def test_gradient_of_each_kl_loss_by_enumeration(ppo):
+def test_gradient_of_each_kl_loss_by_enumeration():
     """Expectation over the whole vocabulary under the policy, as sampling does it: outside the gradient."""
     logits, reference = small_distributions()
     logprobs = torch.log_softmax(logits, -1)
@@ -207,7 +213,7 @@ def test_gradient_of_each_kl_loss_by_enumeration(ppo):
     reverse = gradient((p * (logprobs - reference)).sum(), logits)
     forward = gradient((reference.exp() * (reference - logprobs)).sum(), logits)
     got = {
-        name: gradient((p.detach() * ppo.kl_estimate(logprobs, reference, name)).sum(), logits)
+        name: gradient((p.detach() * kl_estimate(logprobs, reference, name)).sum(), logits)
         for name in ("k1", "k2", "k3")
     }
     close(got["k1"], torch.zeros(5))
@@ -216,29 +222,29 @@ def test_gradient_of_each_kl_loss_by_enumeration(ppo):
     assert (reverse - forward).abs().max() > 0.01, "the two directions differ here, so the test tells them apart"
 
 
-def test_expectation_of_k1_and_k3_is_the_kl_divergence(ppo):
+def test_expectation_of_k1_and_k3_is_the_kl_divergence():
     logits, reference = small_distributions(3)
     logprobs = torch.log_softmax(logits, -1).detach()
     exact = torch.nn.functional.kl_div(reference, logprobs, log_target=True, reduction="sum")
     for estimator in ("k1", "k3"):
-        close((logprobs.exp() * ppo.kl_estimate(logprobs, reference, estimator)).sum(), exact)
+        close((logprobs.exp() * kl_estimate(logprobs, reference, estimator)).sum(), exact)
 
 
 # ------------------------------------------------------------------------------------------------ rewards, GAE
 
 
-def test_shape_rewards_by_hand(ppo):
+def test_shape_rewards_by_hand():
     mask = torch.tensor([[0, 1, 1, 0, 0], [0, 0, 1, 0, 1], [1, 0, 0, 0, 0]])
     kl = torch.tensor([[9.0, 1, 2, 9, 9], [9, 9, -3, 9, 4], [0.5, 9, 9, 9, 9]], dtype=torch.float64)
-    got = ppo.shape_rewards(torch.tensor([10.0, 20.0, 30.0]), kl, mask, 0.1)
+    got = shape_rewards(torch.tensor([10.0, 20.0, 30.0]), kl, mask, 0.1)
     close(got, [[0, -0.1, 10 - 0.2, 0, 0], [0, 0, 0.3, 0, 20 - 0.4], [30 - 0.05, 0, 0, 0, 0]])
 
 
 @quick
 @given(seed=st.integers(0, 10**6), kl_coef=st.floats(0, 2))
-def test_shaped_rewards_add_up_to_the_score_minus_the_kl(ppo, seed, kl_coef):
+def test_shaped_rewards_add_up_to_the_score_minus_the_kl(seed, kl_coef):
     (kl, scores), mask = random_tensors(seed, (4, 7), 4), random_mask(seed, (4, 7))
-    rewards = ppo.shape_rewards(scores, kl, mask, kl_coef)
+    rewards = shape_rewards(scores, kl, mask, kl_coef)
     close(rewards.sum(1), scores - kl_coef * (kl * mask).sum(1))
     assert (rewards[mask == 0] == 0).all()
 
@@ -256,14 +262,14 @@ def gae_oracle(rewards, values, mask, gamma, lam):
     return advantages, returns
 
 
-def test_gae_by_hand(ppo):
+def test_gae_by_hand():
     """gamma 0.9, lambda 0.5; the third token, outside the mask, is passed over."""
     rewards = torch.tensor([[0.01, 0.0, 0.0, 2.0]], dtype=torch.float64)
     values = torch.tensor([[0.0, 2.1, 77.0, 1.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0, 1]])
     # delta_3 = 2 - 1 = 1; delta_1 = 0 + 0.9 * 1 - 2.1 = -1.2; delta_0 = 0.01 + 0.9 * 2.1 - 0 = 1.9
     # A_3 = 1; A_1 = -1.2 + 0.45 * 1 = -0.75; A_0 = 1.9 - 0.45 * 0.75 = 1.5625
-    advantages, returns = ppo.gae(rewards, values, mask, 0.9, 0.5)
+    advantages, returns = gae(rewards, values, mask, 0.9, 0.5)
     close(advantages, [[1.5625, -0.75, 0, 1]])
     close(returns, [[1.5625, 1.35, 0, 2]])
 
@@ -271,20 +277,20 @@ def test_gae_by_hand(ppo):
 @both_precisions
 @quick
 @given(seed=st.integers(0, 10**6), gamma=st.floats(0, 1), lam=st.floats(0, 1), data=st.data())
-def test_gae_equals_the_double_sum_for_any_mask(ppo, dtype, seed, gamma, lam, data):
+def test_gae_equals_the_double_sum_for_any_mask(dtype, seed, gamma, lam, data):
     rewards, values = random_tensors(seed, (3, 8), (3, 8), dtype=dtype)
     mask = torch.tensor(
         data.draw(st.lists(st.lists(st.integers(0, 1), min_size=8, max_size=8), min_size=3, max_size=3))
     )
     for got, expected in zip(
-        ppo.gae(rewards, values, mask, gamma, lam), gae_oracle(rewards, values, mask, gamma, lam), strict=True
+        gae(rewards, values, mask, gamma, lam), gae_oracle(rewards, values, mask, gamma, lam), strict=True
     ):
         close(got, expected, dtype)
 
 
-def test_gae_with_lambda_one_is_the_return_minus_the_value(ppo):
+def test_gae_with_lambda_one_is_the_return_minus_the_value():
     (rewards, values), mask = random_tensors(2, (4, 9), (4, 9)), random_mask(2, (4, 9))
-    _, returns = ppo.gae(rewards * mask, values, mask, 1.0, 1.0)
+    _, returns = gae(rewards * mask, values, mask, 1.0, 1.0)
     to_go = torch.flip(torch.cumsum(torch.flip(rewards * mask, [1]), 1), [1])
     close(returns, to_go * mask)
 
@@ -306,10 +312,10 @@ def policy_loss_oracle(logprob, old, advantage, low, high, dual):
     return -surrogate, ratio, float(clipped), gradient
 
 
-def check_policy_loss(ppo, logprobs, old, advantages, low, high, dual, dtype):
+def check_policy_loss(logprobs, old, advantages, low, high, dual, dtype):
     logprobs = torch.tensor(logprobs, dtype=dtype, requires_grad=True)
     old, advantages = (torch.tensor(x, dtype=dtype) for x in (old, advantages))
-    loss, ratio, clipped = ppo.policy_loss(logprobs, old, advantages, low, high, dual)
+    loss, ratio, clipped = policy_loss(logprobs, old, advantages, low, high, dual)
     loss.sum().backward()
     cases = zip(logprobs.tolist(), old.tolist(), advantages.tolist(), strict=True)
     expected = [policy_loss_oracle(*case, low, high, dual) for case in cases]
@@ -320,19 +326,18 @@ def check_policy_loss(ppo, logprobs, old, advantages, low, high, dual, dtype):
 @both_precisions
 @pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (0.2, 0.28), (0.5, 0.1)])
 @pytest.mark.parametrize("dual", [0.0, 3.0])
-def test_policy_loss_with_clip_asymmetric_clip_and_dual_clip(ppo, dtype, low, high, dual):
+def test_policy_loss_with_clip_asymmetric_clip_and_dual_clip(dtype, low, high, dual):
     ratios = [0.3, 0.45, 0.6, 0.79, 0.81, 1.0, 1.05, 1.15, 1.19, 1.21, 1.27, 1.29, 2.9, 3.1, 8.0]
     grid = [(math.log(r), a) for r in ratios for a in (1.5, -0.7, 0.0)]
     log_ratios, advantages = (list(column) for column in zip(*grid, strict=True))
     old = [-1.0 - 0.1 * i for i in range(len(grid))]
     logprobs = [d + o for d, o in zip(log_ratios, old, strict=True)]
-    check_policy_loss(ppo, logprobs, old, advantages, low, high, dual, dtype)
+    check_policy_loss(logprobs, old, advantages, low, high, dual, dtype)
 
 
 @pytest.mark.parametrize("dual", [0.0, 3.0])
-def test_policy_loss_bounds_the_log_ratio(ppo, dual):
+def test_policy_loss_bounds_the_log_ratio(dual):
     check_policy_loss(
-        ppo,
         [-1.0, -50.0, -1.0, -50.0],
         [-50.0, -1.0, -50.0, -1.0],
         [1.0, 1.0, -1.0, -1.0],
@@ -343,15 +348,15 @@ def test_policy_loss_bounds_the_log_ratio(ppo, dual):
     )
 
 
-def test_policy_loss_by_hand(ppo):
+def test_policy_loss_by_hand():
     """Ratios 1.5 and 4 with advantage 1 and -1; clip at 1.2; dual clip at 3."""
     logprobs = torch.log(torch.tensor([[1.5, 4.0, 1.5, 4.0]], dtype=torch.float64))
     advantages = torch.tensor([[1.0, 1.0, -1.0, -1.0]], dtype=torch.float64)
-    loss, ratio, clipped = ppo.policy_loss(logprobs, torch.zeros_like(logprobs), advantages, 0.2, 0.2, 3.0)
+    loss, ratio, clipped = policy_loss(logprobs, torch.zeros_like(logprobs), advantages, 0.2, 0.2, 3.0)
     close(loss, [[-1.2, -1.2, 1.5, 3.0]])
     close(ratio, [[1.5, 4.0, 1.5, 4.0]])
     assert clipped.tolist() == [[1.0, 1.0, 0.0, 0.0]]
-    close(ppo.policy_loss(logprobs, torch.zeros_like(logprobs), advantages, 0.2, 0.2, 0.0)[0], [[-1.2, -1.2, 1.5, 4.0]])
+    close(policy_loss(logprobs, torch.zeros_like(logprobs), advantages, 0.2, 0.2, 0.0)[0], [[-1.2, -1.2, 1.5, 4.0]])
 
 
 @quick
@@ -362,8 +367,8 @@ def test_policy_loss_by_hand(ppo):
     high=st.floats(0.05, 3),
     dual=st.sampled_from([0.0, 4.0]),
 )
-def test_policy_loss_equals_the_scalar_oracle(ppo, d, advantage, low, high, dual):
-    check_policy_loss(ppo, [d], [0.0], [advantage], low, high, dual, torch.float64)
+def test_policy_loss_equals_the_scalar_oracle(d, advantage, low, high, dual):
+    check_policy_loss([d], [0.0], [advantage], low, high, dual, torch.float64)
 
 
 # ------------------------------------------------------------------------------------------------ value loss
@@ -371,10 +376,10 @@ def test_policy_loss_equals_the_scalar_oracle(ppo, d, advantage, low, high, dual
 
 @both_precisions
 @pytest.mark.parametrize("clip", [0.0, 0.2])
-def test_value_loss(ppo, dtype, clip):
+def test_value_loss(dtype, clip):
     values, old, returns = random_tensors(7, (4, 6), (4, 6), (4, 6), dtype=dtype)
     values = (old + 0.3 * values).requires_grad_()
-    loss = ppo.value_loss(values, old, returns, clip)
+    loss = value_loss(values, old, returns, clip)
     expected, slopes = np.zeros((4, 6)), np.zeros((4, 6))
     for b, t in itertools.product(range(4), range(6)):
         v, o, r = (x[b, t].item() for x in (values, old, returns))
@@ -389,31 +394,31 @@ def test_value_loss(ppo, dtype, clip):
         close(values.grad, slopes)
 
 
-def test_value_loss_by_hand(ppo):
+def test_value_loss_by_hand():
     """Old value 0, clip 0.2. Toward the return the clip raises the error; away from it the error itself counts."""
     values = torch.tensor([[1.0, -1.0, 0.1]], dtype=torch.float64)
     returns = torch.ones(1, 3, dtype=torch.float64)
-    close(ppo.value_loss(values, torch.zeros_like(values), returns, 0.2), [[0.5 * 0.8**2, 0.5 * 2**2, 0.5 * 0.9**2]])
-    close(ppo.value_loss(values, torch.zeros_like(values), returns, 0.0), [[0.0, 2.0, 0.405]])
+    close(value_loss(values, torch.zeros_like(values), returns, 0.2), [[0.5 * 0.8**2, 0.5 * 2**2, 0.5 * 0.9**2]])
+    close(value_loss(values, torch.zeros_like(values), returns, 0.0), [[0.0, 2.0, 0.405]])
 
 
 # ------------------------------------------------------------------------------------------------ small formulas
 
 
-def test_explained_variance(ppo):
+def test_explained_variance():
     (values, noise), mask = random_tensors(9, (5, 8), (5, 8)), random_mask(9, (5, 8))
     returns = 2 * values + 0.3 * noise + 4
     keep = mask.numpy() == 1
     r, v = returns.numpy()[keep], values.numpy()[keep]
-    assert ppo.explained_variance(values, returns, mask) == pytest.approx(1 - np.var(r - v) / np.var(r), abs=1e-10)
+    assert explained_variance(values, returns, mask) == pytest.approx(1 - np.var(r - v) / np.var(r), abs=1e-10)
 
 
-def test_explained_variance_of_perfect_constant_and_useless_values(ppo):
+def test_explained_variance_of_perfect_constant_and_useless_values():
     returns, mask = torch.tensor([[1.0, 2.0, 3.0, 50.0]]), torch.tensor([[1, 1, 1, 0]])
-    assert ppo.explained_variance(returns + 7, returns, mask) == pytest.approx(1.0)  # an offset is not variance
-    assert ppo.explained_variance(torch.zeros(1, 4), returns, mask) == pytest.approx(0.0, abs=1e-6)
-    assert ppo.explained_variance(-returns, returns, mask) == pytest.approx(-3.0)
-    assert ppo.explained_variance(returns, torch.ones(1, 4), mask) == 0.0
+    assert explained_variance(returns + 7, returns, mask) == pytest.approx(1.0)  # an offset is not variance
+    assert explained_variance(torch.zeros(1, 4), returns, mask) == pytest.approx(0.0, abs=1e-6)
+    assert explained_variance(-returns, returns, mask) == pytest.approx(-3.0)
+    assert explained_variance(returns, torch.ones(1, 4), mask) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -424,40 +429,40 @@ def test_explained_variance_of_perfect_constant_and_useless_values(ppo):
         ("cosine", [0.25, 0.5, 0.75, 1, *(0.5 + 0.5 * math.cos(math.pi * k / 8) for k in range(8))]),
     ],
 )
-def test_lr_factor_with_four_steps_of_warmup_and_eight_after(ppo, schedule, expected):
-    assert [ppo.lr_factor(step, 12, 4, schedule) for step in range(12)] == pytest.approx(expected)
+def test_lr_factor_with_four_steps_of_warmup_and_eight_after(schedule, expected):
+    assert [lr_factor(step, 12, 4, schedule) for step in range(12)] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-def test_lr_factor_at_the_edges(ppo, schedule):
-    assert ppo.lr_factor(0, 10, 0, schedule) == 1.0
-    assert ppo.lr_factor(2, 3, 3, schedule) == 1.0
-    assert all(0 < ppo.lr_factor(step, 10, 2, schedule) <= 1 for step in range(10))
+def test_lr_factor_at_the_edges(schedule):
+    assert lr_factor(0, 10, 0, schedule) == 1.0
+    assert lr_factor(2, 3, 3, schedule) == 1.0
+    assert all(0 < lr_factor(step, 10, 2, schedule) <= 1 for step in range(10))
 
 
-def test_next_kl_coef(ppo):
-    assert ppo.next_kl_coef(0.1, 6.6, 6.0, 10_000, 500) == pytest.approx(0.1 * (1 + 0.1 * 0.05))
-    assert ppo.next_kl_coef(0.1, 5.4, 6.0, 10_000, 500) == pytest.approx(0.1 * (1 - 0.1 * 0.05))
-    assert ppo.next_kl_coef(0.1, 60.0, 6.0, 10_000, 500) == pytest.approx(0.1 * 1.01)  # the error is bounded by 0.2
-    assert ppo.next_kl_coef(0.1, -3.0, 6.0, 10_000, 500) == pytest.approx(0.1 * 0.99)
-    assert ppo.next_kl_coef(0.1, 6.0, 6.0, 10_000, 500) == pytest.approx(0.1)
+def test_next_kl_coef():
+    assert next_kl_coef(0.1, 6.6, 6.0, 10_000, 500) == pytest.approx(0.1 * (1 + 0.1 * 0.05))
+    assert next_kl_coef(0.1, 5.4, 6.0, 10_000, 500) == pytest.approx(0.1 * (1 - 0.1 * 0.05))
+    assert next_kl_coef(0.1, 60.0, 6.0, 10_000, 500) == pytest.approx(0.1 * 1.01)  # the error is bounded by 0.2
+    assert next_kl_coef(0.1, -3.0, 6.0, 10_000, 500) == pytest.approx(0.1 * 0.99)
+    assert next_kl_coef(0.1, 6.0, 6.0, 10_000, 500) == pytest.approx(0.1)
 
 
 # ------------------------------------------------------------------------------------------------ sampling
 
 
-def test_inverse_cdf_draws_each_token_as_often_as_its_probability(ppo):
+def test_inverse_cdf_draws_each_token_as_often_as_its_probability():
     p = torch.tensor([0.05, 0.0, 0.4, 0.25, 0.3, 0.0])
     count = 100_000
     uniform = (torch.arange(count, dtype=torch.float64) + 0.5) / count  # an even grid: frequencies to 1 / count
-    drawn = ppo.inverse_cdf(p.log().expand(count, -1), uniform)
+    drawn = inverse_cdf(p.log().expand(count, -1), uniform)
     frequency = torch.bincount(drawn, minlength=6) / count
     torch.testing.assert_close(frequency, p, rtol=0, atol=2e-5)
 
 
-def test_inverse_cdf_maps_the_parts_of_the_unit_interval(ppo):
+def test_inverse_cdf_maps_the_parts_of_the_unit_interval():
     log_probs = torch.tensor([[0.25, 0.5, 0.25]]).log().expand(6, -1)
-    drawn = ppo.inverse_cdf(log_probs, torch.tensor([0.0, 0.24, 0.26, 0.74, 0.76, 0.999999]))
+    drawn = inverse_cdf(log_probs, torch.tensor([0.0, 0.24, 0.26, 0.74, 0.76, 0.999999]))
     assert drawn.tolist() == [0, 0, 1, 1, 2, 2]
 
 
@@ -466,9 +471,9 @@ def test_inverse_cdf_maps_the_parts_of_the_unit_interval(ppo):
     weights=st.lists(st.sampled_from([0.0, 0.0, 1e-30, 0.1, 1.0, 7.0]), min_size=2, max_size=8).filter(any),
     uniform=st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 1 - 2**-53, 0.5])),
 )
-def test_inverse_cdf_never_draws_a_token_of_probability_zero(ppo, weights, uniform):
+def test_inverse_cdf_never_draws_a_token_of_probability_zero(weights, uniform):
     log_probs = torch.log_softmax(torch.tensor([weights]).log(), -1)
-    drawn = ppo.inverse_cdf(log_probs, torch.tensor([uniform], dtype=torch.float64)).item()
+    drawn = inverse_cdf(log_probs, torch.tensor([uniform], dtype=torch.float64)).item()
     assert weights[drawn] > 0
 
 
@@ -494,28 +499,28 @@ class TwoTokenPolicy:
         return torch.cat([g.flatten() for g in torch.autograd.grad(scalar, [self.first, self.second])])
 
 
-def ppo_gradient(ppo, policy, scores, values, reference, kl_coef):
+def ppo_gradient(policy, scores, values, reference, kl_coef):
     """Gradient of the PPO loss at ratio 1, each sequence weighted by its probability."""
     logprobs = policy.logprobs()
     old, mask = logprobs.detach(), torch.ones(len(SEQUENCES), 2)
-    kl = ppo.kl_estimate(old, reference, "k1")
-    rewards = ppo.shape_rewards(scores, kl, mask, kl_coef)
-    advantages, _ = ppo.gae(rewards, values, mask, 1.0, 1.0)
-    loss, ratio, _ = ppo.policy_loss(logprobs, old, advantages, 0.2, 0.2, 3.0)
+    kl = kl_estimate(old, reference, "k1")
+    rewards = shape_rewards(scores, kl, mask, kl_coef)
+    advantages, _ = gae(rewards, values, mask, 1.0, 1.0)
+    loss, ratio, _ = policy_loss(logprobs, old, advantages, 0.2, 0.2, 3.0)
     assert (ratio == 1).all()
     return policy.gradient((old.sum(1).exp() * loss.sum(1)).sum())
 
 
 @pytest.mark.parametrize("with_values", [False, True])
 @pytest.mark.parametrize("kl_coef", [0.0, 0.3])
-def test_ppo_gradient_is_the_exact_gradient_of_the_expected_reward(ppo, with_values, kl_coef):
+def test_ppo_gradient_is_the_exact_gradient_of_the_expected_reward(with_values, kl_coef):
     """-grad of E[score] - kl_coef KL(policy || reference); values, as functions of the prefix, change nothing."""
     policy, reference = TwoTokenPolicy(0), TwoTokenPolicy(1).logprobs().detach()
     scores, prefix_values = random_tensors(2, len(SEQUENCES), VOCAB + 1)
     values = torch.zeros(len(SEQUENCES), 2, dtype=torch.float64)
     if with_values:
         values = torch.stack([torch.stack([prefix_values[VOCAB], prefix_values[x]]) for x, _ in SEQUENCES])
-    got = ppo_gradient(ppo, policy, scores, values, reference, kl_coef)
+    got = ppo_gradient(policy, scores, values, reference, kl_coef)
     logprobs = policy.logprobs().sum(1)
     p = logprobs.exp()
     objective = (p * scores).sum() - kl_coef * (p * (logprobs - reference.sum(1))).sum()

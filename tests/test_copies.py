@@ -1,0 +1,76 @@
+"""Each script works alone: copied into an empty folder, it does there what its name says, without its neighbours."""
+
+import json
+import shutil
+
+import pytest
+from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, run_script
+
+REWARD = """
+def right(prompts, completions, answer, **kwargs):
+    return [float(f"<answer>{a}</answer>" in str(c)) for c, a in zip(completions, answer, strict=True)]
+"""
+WITHOUT_TORCH = (
+    *("create_reward_template", "data_loader", "diagnose", "generate_dockerfile", "math_grader", "reward_preflight"),
+    *("sandbox", "verl_train"),
+)
+COMMANDS = {  # script: (flags, what it says or the file that it leaves)
+    "create_reward_template": (["--task=custom", "--rule=equals:answer", "--output=reward.py"], "reward.py"),
+    "data_loader": (["{rows}", "--out=clean.jsonl"], "clean.jsonl"),
+    "diagnose": ([str(ROOT / "tests" / "data" / "diagnose" / "ppo_cold")], "ppo_cold"),
+    "evaluation": (
+        ["--model={model}", "--task=generation", "--data={rows}", "--max_new_tokens=2", "--output_dir=out"],
+        "out",
+    ),
+    "generate_dockerfile": (["--style=trl", "--output=Dockerfile"], "Dockerfile"),
+    "grpo_train": (["--model={model}", "--data={rows}", "--reward={reward}", "--dry_run"], "memory_estimate"),
+    "math_grader": (["so it is \\boxed{{\\frac{{1}}{{2}}}}", "0.5"], '"score": 1.0'),
+    "on_policy_distillation": (["--model={model}", "--teacher={model}", "--data={rows}", "--dry_run"], "teachers"),
+    "ppo_train": (["--model={model}", "--data={rows}", "--reward={reward}", "--dry_run"], "memory_estimate"),
+    "reward_preflight": (["--score={reward}", "--data={scored}", "--json"], "right"),
+    "sandbox": (["--code={program}", "--tests={tests}"], "passed"),
+    "selfcheck": ([str(SCRIPTS / "ppo_train.py"), "--model={model}", "--data={rows}", "--max_new_tokens=4"], "0 FAIL"),
+    "verl_train": (
+        ["--model={model}", "--data={rows}", "--reward={reward}", "--batch_size=4", "--output_dir=out", "--print"],
+        "verl.trainer",
+    ),
+}
+NEED_THE_BUNDLE = {"new_notebook"}  # it fills in assets/notebook_template.ipynb
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Rows, rows with completions, a reward, a program and its tests, in a folder of their own."""
+    folder = tmp_path_factory.mktemp("inputs")
+    rows = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:8]]
+    scored = [{**row, "completion": f"<answer>{row['answer']}</answer>"} for row in rows]
+    for name, lines in (("rows", rows), ("scored", scored)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "reward.py").write_text(REWARD)
+    (folder / "program.py").write_text("def double(x):\n    return 2 * x\n")
+    (folder / "tests.py").write_text("assert double(3) == 6\n")
+    return {
+        **{"model": TINY_LM, "rows": folder / "rows.jsonl", "scored": folder / "scored.jsonl"},
+        **{"reward": f"{folder / 'reward.py'}:right", "program": folder / "program.py", "tests": folder / "tests.py"},
+    }
+
+
+def test_every_script_is_copied():
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == COMMANDS.keys() | NEED_THE_BUNDLE
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_copy_works_alone(name, inputs, tmp_path):
+    flags, expected = COMMANDS[name]
+    copy = shutil.copy(SCRIPTS / f"{name}.py", tmp_path)
+    done = run_script(tmp_path / copy, *(f.format(**inputs) for f in flags), cwd=tmp_path, fresh=name in WITHOUT_TORCH)
+    assert done.returncode == (1 if name == "diagnose" else 0), done.stderr  # a finding is exit code 1
+    assert (tmp_path / expected).exists() or expected in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", NEED_THE_BUNDLE)
+def test_a_copy_that_needs_the_bundle_says_so(name, inputs, tmp_path):
+    shutil.copy(SCRIPTS / f"{name}.py", tmp_path)
+    done = run_script(tmp_path / f"{name}.py", "--output=idea.ipynb", cwd=tmp_path, fresh=True)
+    assert done.returncode == 2 and "notebook_template.ipynb" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,144 @@
+"""A process that has torch and transformers loaded, and forks one child for each command line of a script.
+
+What a script's process costs is the loading of libraries, 4 s of CPU for transformers and 11 s with TRL, not the work
+of a test. A child is a process of its own as any other: its arguments, folder, environment, output, signals, exit
+handlers and exit code; only the libraries are there already. What reads the environment while they load, and a
+script's first start, is tested with fresh processes (`fresh=True`, and tests/test_copies.py).
+"""
+
+import atexit
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import traceback
+import types
+from pathlib import Path
+
+LIBRARIES = (
+    "yaml",
+    "matplotlib.pyplot",
+    "torch",
+    "torch._dynamo",  # by the first optimizer
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.llama.modeling_llama",  # the embedded model's
+)
+BESIDES = {"grpo_train": ("datasets", "trl.trainer.grpo_trainer")}  # loaded when such a script comes first
+
+
+class WarmProcess:
+    """The side of a test: starts the process when it is first needed."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.process = None
+
+    def run(self, request: dict) -> int:
+        """Exit code of one command line, negative for a signal; TimeoutError once its time is over."""
+        with self.lock:
+            if self.process is None or self.process.poll() is not None:
+                command = [sys.executable, __file__]
+                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            child = json.loads(self.process.stdout.readline())
+            stop = threading.Timer(request["timeout"], os.kill, (child, 9))
+            stop.start()
+            code = json.loads(self.process.stdout.readline())
+            if not stop.is_alive():
+                raise TimeoutError(f"{request['command']} ran past {request['timeout']} s")
+            stop.cancel()
+            return code
+
+
+def load_libraries(script: str) -> None:
+    """Import what most scripts load, without what libraries say at their import."""
+    names = [*LIBRARIES, *BESIDES.get(Path(script).stem, ())]
+    errors, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 2)
+    try:
+        for name in names:
+            importlib.import_module(name)
+    finally:
+        os.dup2(errors, 2)
+        os.close(errors)
+        os.close(silent)
+
+
+def compiled(path: str, known: dict):
+    """The code of a script, compiled once for each version of the file."""
+    stamp = os.stat(path)
+    key = (path, stamp.st_mtime_ns, stamp.st_size)
+    if key not in known:
+        known[key] = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    return known[key]
+
+
+def become(request: dict, code) -> None:
+    """Run a script in this process as `python SCRIPT FLAGS` would; returns the exit code."""
+    for number, path in enumerate((os.devnull, request["out"], request["err"])):
+        opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    if request["cwd"]:
+        os.chdir(request["cwd"])
+    path = request["command"][0]
+    sys.argv, sys.path[0] = request["command"], os.path.dirname(path)
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def exit_code(request: dict, code) -> int:
+    """What the interpreter makes of a script's end."""
+    try:
+        become(request, code)
+    except SystemExit as e:
+        if e.code is None or isinstance(e.code, int):
+            return e.code or 0
+        print(e.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def child(request: dict, code) -> None:
+    """A forked child from its start to its end; never returns."""
+    status = exit_code(request, code)
+    threading._shutdown()  # waits for threads that are no daemons, as the interpreter does
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            status = status or 120
+    os._exit(status & 255)
+
+
+def main() -> None:
+    """One command line after the other: the child's process id as soon as it runs, its exit code at its end."""
+    answers, known = os.fdopen(os.dup(1), "w"), {}
+    os.dup2(2, 1)  # what a library says while it loads is no answer
+    for line in sys.stdin:
+        request = json.loads(line)
+        load_libraries(request["command"][0])
+        code = compiled(request["command"][0], known)
+        pid = os.fork()
+        if pid == 0:
+            answers.buffer.raw.close()
+            child(request, code)
+        print(pid, file=answers, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
