@@ -267,8 +267,6 @@ class Config(BaseConfig):
     temperature: float = setting(
         1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
     )
-    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
-    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
@@ -1484,9 +1482,7 @@ batch_size: data.train_batch_size @actor.ppo_mini_batch_size
     trainer.v1.sampler.sampler_kwargs.train_batch_size
 max_prompt_tokens: data.{max_prompt_length,filter_overlong_prompts}
 max_new_tokens: data.max_response_length @actor.loss_scale_factor
-temperature: @rollout.temperature
-top_p: @rollout.top_p
-top_k: @rollout.top_k
+temperature: @rollout.{temperature,top_p,top_k}
 vllm_memory: @rollout.gpu_memory_utilization
 algorithm:
 group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
@@ -1586,14 +1582,6 @@ TABLE = read_table(TABLE_TEXT)
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
-    "top_p": (
-        [1.0],
-        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
-    ),
-    "top_k": (
-        [0],
-        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
-    ),
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
     "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
     "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
@@ -2070,9 +2058,12 @@ def rollout_overrides(config: Config, job: Layout) -> dict:
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
         "group_size": {f"{ROLLOUT}.n": config.group_size},
-        "temperature": {f"{ROLLOUT}.temperature": config.temperature},
-        "top_p": {f"{ROLLOUT}.top_p": config.top_p},
-        "top_k": {f"{ROLLOUT}.top_k": config.top_k or -1},
+        # the whole distribution: a truncated sampler is not the policy whose log-probs the ratio compares
+        "temperature": {
+            f"{ROLLOUT}.temperature": config.temperature,
+            f"{ROLLOUT}.top_p": 1.0,
+            f"{ROLLOUT}.top_k": -1,
+        },
         "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
         "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
         "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},

@@ -69,9 +69,7 @@ batch_size: data.train_batch_size @actor.ppo_mini_batch_size
     trainer.v1.sampler.sampler_kwargs.train_batch_size
 max_prompt_tokens: data.{max_prompt_length,filter_overlong_prompts}
 max_new_tokens: data.max_response_length @actor.loss_scale_factor
-temperature: @rollout.temperature
-top_p: @rollout.top_p
-top_k: @rollout.top_k
+temperature: @rollout.{temperature,top_p,top_k}
 vllm_memory: @rollout.gpu_memory_utilization
 algorithm:
 group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
@@ -171,14 +169,6 @@ TABLE = read_table(TABLE_TEXT)
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
-    "top_p": (
-        [1.0],
-        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
-    ),
-    "top_k": (
-        [0],
-        "a truncated sampler is not the policy whose log-probs the ratio compares; try a lower --temperature",
-    ),
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
     "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
     "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),

@@ -78,9 +78,12 @@ def rollout_overrides(config: Config, job: Layout) -> dict:
     return {
         "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
         "group_size": {f"{ROLLOUT}.n": config.group_size},
-        "temperature": {f"{ROLLOUT}.temperature": config.temperature},
-        "top_p": {f"{ROLLOUT}.top_p": config.top_p},
-        "top_k": {f"{ROLLOUT}.top_k": config.top_k or -1},
+        # the whole distribution: a truncated sampler is not the policy whose log-probs the ratio compares
+        "temperature": {
+            f"{ROLLOUT}.temperature": config.temperature,
+            f"{ROLLOUT}.top_p": 1.0,
+            f"{ROLLOUT}.top_k": -1,
+        },
         "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
         "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
         "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},

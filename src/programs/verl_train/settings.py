@@ -44,8 +44,6 @@ class Config(BaseConfig):
     temperature: float = setting(
         1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
     )
-    top_p: float = setting(1.0, "only 1.0: nucleus sampling biases the ratio")
-    top_k: int = setting(0, "only 0: top-k sampling biases the ratio")
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
