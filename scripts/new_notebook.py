@@ -111,6 +111,7 @@ def set_values(notebook: dict, values: dict) -> None:
 def new_notebook(args) -> dict:
     """The filled-in notebook of a command line."""
     folder = Path(args.output).resolve().parent
+    need(TEMPLATE.is_file(), f"got no {TEMPLATE}; expected the bundle around this script; try the one in its scripts/")
     need(Path(args.output).suffix == ".ipynb", f"got --output {args.output}; expected a name in .ipynb")
     need(folder.is_dir(), f"got --output {args.output}; expected a folder that exists; try mkdir -p {folder}")
     fresh = args.force or not os.path.exists(args.output)
