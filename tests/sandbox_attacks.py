@@ -2476,12 +2476,12 @@ def f(x=None):
 ## raw_reply_of_a_fraction_to_reduce
 def f(x=None):
     part = b'{"t": "int", "v": "%s"}'
-    reply(b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"f" * 500000), part % (b"e" * 500000)))
+    reply(b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**1200000), part % (b"%x" % 7**690000)))
 
 ## raw_reply_of_many_fractions
 def f(x=None):
     part = b'{"t": "int", "v": "%s"}'
-    one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"f" * 16000), part % (b"e" * 15999))
+    one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**41000), part % (b"%x" % 7**23000))
     reply(b"[%s]" % b", ".join([one] * 200))
 
 ## raw_reply_of_a_fraction_as_text

@@ -977,12 +977,12 @@ def long_key(n):
 
 
 HOSTILE = {
-    "a fraction to reduce": tagged("Fraction", large("f" * 500_000), large("e" * 500_000)),
+    "a fraction to reduce": tagged("Fraction", large(f"{3**1_200_000:x}"), large(f"{7**690_000:x}")),
     "a fraction as text": tagged("Fraction", '"1e99999999"'),
     "a fraction of a decimal": tagged("Fraction", tagged("Decimal", '"1e99999999"')),
     "a decimal of an integer": tagged("Decimal", large("f" * 2_000_000)),
     "a decimal beside an integer": tagged("set", tagged("Decimal", '"1"'), large(f"{1 + (PRIME << 8_000_000):x}")),
-    "a range to divide": tagged("range", "0", large("f" * 2_000_000), large("e" * 1_000_000)),
+    "a range to divide": tagged("range", "0", large(f"{3**1_200_000:x}"), large(f"{7**400_000:x}")),
     "long keys that collide": tagged("set", *map(long_key, range(1, 101))),
     "integers that collide": tagged("set", *(large(f"{PRIME * n:x}") for n in range(1, 60_000))),
     "digits": "9" * 2_000_000,
