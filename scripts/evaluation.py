@@ -975,9 +975,12 @@ def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
 
 
 def relative_gap(states, expected) -> float:
-    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length."""
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length.
+
+    A network that gives NaN for the whole text says nothing of its cache: it is refused where it samples.
+    """
     gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
-    return float(gaps.nan_to_num(nan=math.inf).mean())
+    return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
 def select_rows(cache, rows) -> None:
