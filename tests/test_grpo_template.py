@@ -101,7 +101,8 @@ def test_unsloth_block_calls_what_unsloth_documents():
     assert len(block) <= 10
     code = [re.sub(r"^    # ", "    ", line) for line in block[1:]]
     tree = ast.parse(SOURCE.replace("\n".join(block[1:]), "\n".join(code)))
-    calls = {n.func.attr: n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    calls = {n.func.attr: n for n in found if ast.unparse(n.func.value) == "FastLanguageModel"}
     documented = {
         "from_pretrained": {
             *("model_name", "max_seq_length", "dtype", "load_in_4bit", "fast_inference", "max_lora_rank"),

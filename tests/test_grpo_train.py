@@ -244,6 +244,12 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     **dict.fromkeys(("plot_every", "eval_every"), "test_run_leaves_what_it_should"),
     "resume": "test_killed_and_resumed_equals_uninterrupted",
     "dry_run": "test_dry_run_prints_the_batch_arithmetic",
+    **dict.fromkeys(
+        ("chat", "chat_template", "chat_template_kwargs"), "test_chat_and_template_settings_decide_what_the_model_reads"
+    ),
+    "reward_timeout": "test_a_client_of_the_module_serves_several_batches",
+    "reward_concurrency": "test_a_client_of_the_module_serves_several_batches",
+    "reward_retries": "test_a_busy_judge_is_asked_again_but_a_fault_is_not",
 }
 
 
@@ -256,7 +262,8 @@ def trl_args(*flags):
 def test_every_setting_is_held_by_a_test():
     names = {f.name for f in dataclasses.fields(grpo.Config)}
     assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
-    assert {*ELSEWHERE.values()} <= {*globals()}
+    shared = (ROOT / "tests" / "test_reward_calls.py").read_text(encoding="utf-8")
+    assert {*ELSEWHERE.values()} <= {*globals(), *re.findall(r"^def (test_\w+)", shared, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("flag", TO_TRL)
@@ -317,7 +324,7 @@ def test_lora_has_ten_times_the_learning_rate():
         ("sync_ref_model=true", "sync_ref_model", True),
         ("ref_model_sync_steps=64", "ref_model_sync_steps", 64),
         ('generation_kwargs={"min_new_tokens": 3}', "generation_kwargs", {"min_new_tokens": 3}),
-        ("chat_template_kwargs={'enable_thinking': False}", "chat_template_kwargs", {"enable_thinking": False}),
+        ("generation_kwargs={'do_sample': False}", "generation_kwargs", {"do_sample": False}),
         ("lr_scheduler_kwargs=none", "lr_scheduler_kwargs", None),
         ("log_completions=yes", "log_completions", True),
         ("hub_model_id=me/it", "hub_model_id", "me/it"),
