@@ -983,11 +983,11 @@ HOSTILE = {
     "a decimal of an integer": tagged("Decimal", large("f" * 2_000_000)),
     "a decimal beside an integer": tagged("set", tagged("Decimal", '"1"'), large(f"{1 + (PRIME << 8_000_000):x}")),
     "a range to divide": tagged("range", "0", large(f"{3**1_200_000:x}"), large(f"{7**400_000:x}")),
-    "long keys that collide": tagged("set", *map(long_key, range(1, 101))),
+    "long keys that collide": tagged("set", *map(long_key, range(1, 41))),
     "integers that collide": tagged("set", *(large(f"{PRIME * n:x}") for n in range(1, 60_000))),
     "digits": "9" * 2_000_000,
     "lists in lists": "[" * 900_000 + "]" * 900_000,
-    "many lists": "[" + "[], " * 1_500_000 + "0]",
+    "many lists": "[" + "[], " * 200_000 + "0]",
     "a key to make text of": tagged("dict", f"[{large('f' * 1_000_000)}, 1]"),
 }
 REPLY = attacks.PRELUDES["reply("] + "\ndef f():\n    reply(DATA)\n"

@@ -111,8 +111,8 @@ SIX = {
     ),
     "reference taken for the old policy": (
         "first_update_ratio",
-        "    return batch if early else batch | advantages_of(config, batch, samples, kl_coef)\n",
-        "    made = batch | advantages_of(config, batch, samples, kl_coef)\n"
+        "    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)\n",
+        "    made = batch | agreed_advantages(config, batch, samples, kl_coef)\n"
         '    return made | {"old_logprobs": batch.get("ref_logprobs", batch["old_logprobs"])}\n',
     ),
     "un-detached KL in the advantage": (
@@ -127,10 +127,9 @@ SIX = {
     ),
     "right padding": (
         "padding",
-        "ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)\n"
-        "    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)",
-        "ids = torch.tensor([list(s) + [pad_id] * (width - len(s)) for s in sequences], device=device)\n"
-        "    mask = torch.tensor([[1] * len(s) + [0] * (width - len(s)) for s in sequences], device=device)",
+        '    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)\n',
+        '    turned = left_pad([s["prompt_ids"][::-1] for s in samples], pad_id, device)\n'
+        "    prompt_ids, prompt_mask = (x.flip(1) for x in turned)\n",
     ),
     "shifted log-probs": (
         "logprob_shift",
@@ -181,7 +180,7 @@ ALONE = {
     "no generation prompt": ("template_ends_at_generation", "generation_prompt=True", "generation_prompt=False"),
     "another end token": (
         "special_tokens",
-        "models = Models(policy, critic, reference, tokenizer, sorted(ends)",
+        "models = Models(policy, critic, reference, tokenizer, eos_ids",
         "models = Models(policy, critic, reference, tokenizer, [7]",
     ),
     "entropy of the first chunk only": (
