@@ -1,0 +1,319 @@
+"""templates/ppo.py, grpo.py, distillation.py: their numbers are those of the scripts, and their command lines work."""
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, script_env
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+NAMES = ("ppo", "grpo", "distillation")
+PATHS = {name: ROOT / "templates" / f"{name}.py" for name in NAMES}
+ppo, grpo, distillation = (load_module(PATHS[name], f"template_{name}") for name in NAMES)
+script, distil_script = load_script("ppo_train"), load_script("on_policy_distillation")
+REWARD = """def reward(prompt, completion, answer) -> float:
+    return float(answer in completion)
+
+
+def batch(prompts, completions, answer, **columns) -> list:
+    assert set(columns) <= {"other"}
+    texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
+    return [float(right in text) for right, text in zip(answer, texts, strict=True)]
+
+
+def broken(prompt, completion, answer) -> float:
+    return 1 / 0
+
+
+def nothing(prompt, completion, answer):
+    return None
+"""
+
+
+# ------------------------------------------------------------------------------------------------ the scripts' numbers
+
+
+def body(path, name: str) -> str:
+    """The arguments and statements of a function, without docstring and imports."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            docstring = ast.get_docstring(node) is not None
+            statements = [n for n in node.body[docstring:] if not isinstance(n, ast.Import)]
+            return ast.dump(node.args) + "".join(map(ast.dump, statements))
+    raise AssertionError(f"{path.name} has no {name}")
+
+
+SHARED = {
+    "ppo": ["masked_mean", "gae", "policy_loss", "value_loss"],
+    "grpo": ["masked_mean", "policy_loss", "kl_estimate"],
+}
+
+
+@pytest.mark.parametrize(("template", "name"), [(t, name) for t, names in SHARED.items() for name in names])
+def test_a_function_that_the_script_has_too_is_the_same(template, name):
+    assert body(PATHS[template], name) == body(ROOT / "scripts" / "ppo_train.py", name)
+
+
+COMMON = ("parse_config", "load_rows", "load_reward", "run", "generate", "rollout", "log", "evaluate", "save")
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_what_the_templates_share_is_the_same(name):
+    assert len({body(path, name) for path in PATHS.values()}) == 1
+
+
+@pytest.fixture
+def models():
+    """Policy, critic and reference, all moved off their start and off one another."""
+    found = ppo.load_models(SimpleNamespace(model=str(TINY_LM), kl_coef=0.05))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for network in (found.policy, found.critic, found.reference):
+            for p in network.parameters():
+                p.add_(torch.randn_like(p), alpha=0.02)
+    return found
+
+
+@pytest.fixture
+def batch():
+    """Four rows: pads on the left and on the right, responses of 1 to 6 tokens, a hole in one, chosen numbers."""
+    torch.manual_seed(1)
+    attention = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 0, 0, 0], [1] * 10, [0, 1, 1, 1, 1, 0, 0, 0, 0, 0], [0] + [1] * 9])
+    response = attention * (torch.arange(10) >= 4)
+    response[1, 6] = 0  # a tool's output
+    ids = torch.randint(6, 200, (4, 10)) * attention
+    made = {"input_ids": ids, "attention_mask": attention, "response_mask": response, "loss_mask": response}
+    for name in ("old_logprobs", "ref_logprobs", "rollout_logprobs"):
+        made[name] = -torch.rand(4, 10) * 4 * response
+    return made | {"scores": torch.tensor([1.0, 0.0, 0.5, 2.0])}
+
+
+def gradients(*networks):
+    """Every gradient as one vector; clears them."""
+    found = torch.cat([p.grad.flatten() for n in networks for p in n.parameters() if p.grad is not None])
+    for network in networks:
+        network.zero_grad(set_to_none=True)
+    return found
+
+
+def scripts_models(m):
+    """The template's networks as the script holds them."""
+    critic = torch.nn.Module()
+    critic.backbone, critic.head = m.critic.model, m.critic.lm_head
+    return script.Models(m.policy, critic, m.reference, m.tokenizer, m.eos_ids, m.pad_id, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_an_update_of_ppo_is_the_scripts(models, batch, pieces):
+    mask = batch["response_mask"]
+    batch |= {name: torch.randn(4, 10) * mask for name in ("values", "advantages", "returns")}
+    settings = ppo.Config(model="", data="", reward="", micro_batch=4 // pieces, temperature=0.7)
+    theirs = script.Config(temperature=0.7, precision="fp32")
+    sums, _ = script.accumulate_gradients(
+        theirs, scripts_models(models), batch, range(4), torch.amp.GradScaler(enabled=False)
+    )
+    expected = gradients(models.policy, models.critic)
+    got = ppo.accumulate_gradients(settings, models, batch, torch.arange(4))
+    torch.testing.assert_close(gradients(models.policy, models.critic), expected, rtol=1e-5, atol=1e-6)
+    # policy loss, clip fraction, entropy, KL(old || new), value loss, as the script sums them
+    torch.testing.assert_close(got, sums[[4, 0, 1, 2, 3]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_an_update_of_grpo_is_the_scripts(models, batch, pieces):
+    scores = batch["scores"]
+    settings = grpo.Config(model="", data="", reward="", micro_batch=4 // pieces, group_size=2)
+    theirs = script.Config(algorithm="grpo", group_size=2, precision="fp32")
+    advantages = script.grpo_advantages(scores, torch.tensor([0, 0, 1, 1]), theirs)
+    torch.testing.assert_close(grpo.group_advantages(scores, 2), advantages, rtol=1e-6, atol=1e-6)
+    batch["advantages"] = advantages[:, None] * batch["response_mask"]
+    sums, _ = script.accumulate_gradients(
+        theirs, without_critic(models), batch, range(4), torch.amp.GradScaler(enabled=False)
+    )
+    expected = gradients(models.policy)
+    got = grpo.accumulate_gradients(settings, models, batch, torch.arange(4))
+    torch.testing.assert_close(gradients(models.policy), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got[0], sums[0], rtol=1e-5, atol=1e-6)
+
+
+def without_critic(m):
+    """The template's networks as the script holds them without a critic."""
+    return script.Models(m.policy, None, m.reference, m.tokenizer, m.eos_ids, m.pad_id, torch.device("cpu"))
+
+
+def test_experience_of_ppo_is_the_scripts(models, batch):
+    settings = ppo.Config(model="", data="", reward="", kl_coef=0.05, micro_batch=3)
+    got = ppo.make_experience(settings, models, batch)
+    theirs, m = script.Config(kl_coef=0.05, precision="fp32"), scripts_models(models)
+    mask = batch["response_mask"]
+    with torch.no_grad():
+        known = script.frozen_outputs(theirs, m, batch, ["old_logprobs", "values"])
+    rewards = script.shape_rewards(
+        batch["scores"], script.kl_estimate(known["old_logprobs"], known["ref_logprobs"], "k1"), mask, 0.05
+    )
+    advantages, returns = script.gae(rewards, known["values"], mask, 1.0, 0.95)
+    known |= {"advantages": script.masked_whiten(advantages, mask), "returns": returns}
+    for name, x in known.items():
+        torch.testing.assert_close(got[name], x, rtol=1e-5, atol=1e-5, msg=name)
+    assert ppo.measure(got | {"rollout_logprobs": got["old_logprobs"]}, [{"finished": True}])[
+        "value/explained_variance"
+    ] == pytest.approx(script.explained_variance(known["values"], returns, mask), abs=1e-5)
+
+
+def test_an_update_of_distillation_is_the_definition(models, batch, monkeypatch):
+    """Row by row, alone, without padding or chunks, from the models' own logits; and the script's divergence."""
+    monkeypatch.setattr(distillation, "check_sampler", lambda *_: None)
+    models.teacher, mask, total = models.reference, batch["response_mask"], 0.0
+    for i in range(4):
+        real = batch["attention_mask"][i].bool()
+        ids, own = batch["input_ids"][i, real][None], mask[i, real].bool()[1:]
+        p, q = (torch.log_softmax(n(ids).logits[0, :-1][own] / 0.7, -1) for n in (models.policy, models.teacher))
+        total = total + (p.exp() * (p - q)).sum() / mask.sum()
+        torch.testing.assert_close((p.exp() * (p - q)).sum(-1), distil_script.divergence(p.detach(), q, 1.0)[0])
+    total.backward()
+    expected = gradients(models.policy)
+    settings = distillation.Config(model="", data="", reward="", teacher="", temperature=0.7, micro_batch=2, chunk=3)
+    got = distillation.accumulate_gradients(settings, models, batch)
+    torch.testing.assert_close(got[0], total.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradients(models.policy), expected, rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ the command lines
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with rewards and a few rows, chat and string prompts among them."""
+    (tmp_path / "my.py").write_text(REWARD)
+    rows = TRAIN_DATA.read_text().splitlines()[:12]
+    (tmp_path / "train.jsonl").write_text("\n".join([*rows, "", '{"prompt": "1+1=", "answer": "2", "other": 1}']))
+    (tmp_path / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:6]))
+    return tmp_path
+
+
+def command(name, path, *flags) -> list[str]:
+    """A command line of a template for a few tiny steps; a later flag wins."""
+    teacher = ["--teacher", TINY_LM] * (name == "distillation")
+    group = ["--group_size", "4"] * (name == "grpo")
+    given = ["--model", TINY_LM, *teacher, *group, "--data", "train.jsonl", "--reward", "my.py:reward", "--steps", "2"]
+    return [sys.executable, str(path), *map(str, (*given, "--batch_size", "8", "--max_new_tokens", "12", *flags))]
+
+
+def run(name, folder, *flags, path=None, timeout=300, **more) -> subprocess.CompletedProcess:
+    """Run a template, or a changed copy of it."""
+    line = command(name, path or PATHS[name], *flags)
+    return subprocess.run(line, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=timeout, **more)
+
+
+def lines(path) -> list[dict]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
+    done = run(name, folder, "--eval_data", "test.jsonl", "--reward", "my.py:batch", umask=0o027)
+    assert done.returncode == 0, done.stderr
+    metrics, out = lines(folder / "out" / "metrics.jsonl"), folder / "out"
+    assert [m["step"] for m in metrics] == [0, 1, 2, 2]
+    assert "eval/accuracy" in metrics[0] and "eval/accuracy" in metrics[-1]
+    keys = {"reward/mean", "policy/loss", "policy/entropy", "rollout/length_mean", "optim/grad_norm", "time/update"}
+    keys |= {"ppo": {"value/explained_variance", "value/loss", "kl/ref"}, "grpo": {"kl/ref"}}.get(name, {"kl/teacher"})
+    assert keys <= set(metrics[1])
+    assert {"step", "kind", "prompt", "completion", "finished", "score"} == set(lines(out / "samples.jsonl")[0])
+    AutoModelForCausalLM.from_pretrained(out)
+    loaded, original = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(TINY_LM)
+    assert loaded.backend_tokenizer.to_str() == original.backend_tokenizer.to_str()
+    assert loaded.chat_template == original.chat_template and loaded.padding_side == original.padding_side
+    for file in out.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o640, file.name
+    again = run(name, folder)
+    assert again.returncode == 1 and "holds a run" in again.stderr
+
+
+def test_a_string_is_a_users_turn_unless_the_flag_is_off(folder):
+    tokenizer, prompts = AutoTokenizer.from_pretrained(TINY_LM), {}
+    for chat in (True, False):
+        rows = ppo.load_rows(SimpleNamespace(chat=chat, max_prompt_tokens=99), tokenizer, folder / "train.jsonl")
+        prompts[chat] = [tokenizer.decode(row["prompt_ids"]) for row in rows]
+    assert prompts[True][-1] == "<|user|>1+1=<|end|><|assistant|>" and prompts[False][-1] == "1+1="
+    assert prompts[True][:-1] == prompts[False][:-1]
+
+
+def test_both_forms_of_a_reward_score_alike(folder):
+    tokenizer, settings = AutoTokenizer.from_pretrained(TINY_LM), SimpleNamespace(chat=True, max_prompt_tokens=99)
+    rows = ppo.load_rows(settings, tokenizer, folder / "train.jsonl")[-3:]
+    texts = [rows[0]["columns"]["answer"], "nothing", "so 2"]
+    for name in ("reward", "batch"):
+        assert ppo.load_reward(f"{folder}/my.py:{name}")(rows, texts) == [1.0, 0.0, 1.0]
+    sys.modules.pop("my")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--reward", "my.py:broken"], ["my.py:12, on ", "train.jsonl:", "ZeroDivisionError"]),
+        (["--reward", "my.py:nothing"], ["my.py:15, on ", "train.jsonl:", "expected a finite number"]),
+        (["--data", "no_json.jsonl"], ["no_json.jsonl:2: got", "expected an object with a prompt"]),
+        (["--data", "no_prompt.jsonl"], ["no_prompt.jsonl:1: got", "KeyError"]),
+    ],
+)
+def test_a_broken_row_or_reward_is_named_by_file_and_line(folder, flags, said):
+    good = '{"prompt": "1+1=", "answer": "2"}\n'
+    (folder / "no_json.jsonl").write_text(good + "{\n")
+    (folder / "no_prompt.jsonl").write_text('{"question": "1+1="}\n')
+    done = run("ppo", folder, *flags)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert all(text in done.stderr for text in said), done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, folder):
+    source = PATHS[name].read_text()
+    source = source.replace(
+        "seen.append(torch.stack([*sums, *norms]))", "seen.append(torch.stack([*sums, *norms]) / 0)"
+    )
+    source = source.replace("    if not torch.stack([*sums, norm])", "    if not (torch.stack([*sums, norm]) / 0)")
+    (folder / "copy.py").write_text(source)
+    done = run(name, folder, path=folder / "copy.py")
+    assert done.returncode == 1 and "not finite" in done.stderr, done.stderr
+    kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
+    assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, folder):
+    source, line = PATHS[name].read_text(), "        logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)\n"
+    assert source.count(line) == 1
+    (folder / "copy.py").write_text(source.replace(line, line.replace("* live", "* live * 1.1")))
+    done = run(name, folder, path=folder / "copy.py")
+    assert done.returncode == 1 and "sampler and trainer differ by" in done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_minutes_end_a_run_with_everything_saved(name, folder):
+    done = run(name, folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
+    assert done.returncode == 0, done.stderr
+    steps = [m["step"] for m in lines(folder / "out" / "metrics.jsonl")]
+    assert steps == [0, 1, 1]  # one step is always made
+    AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_interrupt_ends_a_run_with_everything_saved(name, folder):
+    line = command(name, PATHS[name], "--steps", "100000", "--eval_data", "test.jsonl")
+    process = subprocess.Popen(line, cwd=folder, env=script_env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics = folder / "out" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(timeout=300) == 128 + signal.SIGINT
+    assert "eval/accuracy" in lines(metrics)[-1]
+    AutoModelForCausalLM.from_pretrained(folder / "out")
