@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -327,4 +328,41 @@ def test_an_interrupt_ends_a_run_with_everything_saved(name, folder):
     os.kill(process.pid, signal.SIGINT)
     assert process.wait(timeout=300) == 128 + signal.SIGINT
     assert "eval/accuracy" in lines(metrics)[-1]
+    AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+# ------------------------------------------------------------------------------------------------ what to change where
+
+
+def changes(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(first new line, [(old, new), ...]) of each change that references/templates.md has for a template."""
+    text, found = (ROOT / "references" / "templates.md").read_text(encoding="utf-8"), []
+    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        blocks = re.findall(r"^(.*?)```diff\n(.*?)```", section, re.MULTILINE | re.DOTALL)
+        for before, block in blocks if heading in ("All three", f"{name}.py") else []:
+            old, new = ([line[1:] for line in block.splitlines() if line[0] == sign] for sign in "-+")
+            pair = ("\n".join(old) + "\n", "\n".join(new) + "\n")
+            if before.strip():
+                found.append((before.strip().splitlines()[0], []))
+            found[-1][1].append(pair)
+    return found
+
+
+CHANGES = [(name, title, pairs) for name in NAMES for title, pairs in changes(name)]
+
+
+def test_five_changes_are_listed_for_each_template():
+    assert [sum(n == name for n, _, _ in CHANGES) for name in NAMES] == [5, 5, 5]
+
+
+@pytest.mark.parametrize(("name", "title", "pairs"), CHANGES, ids=[f"{n}: {t[:30]}" for n, t, _ in CHANGES])
+def test_a_listed_change_can_be_made_and_runs(name, title, pairs, folder):
+    source = PATHS[name].read_text(encoding="utf-8")
+    for old, new in pairs:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    (folder / "copy.py").write_text(source)
+    done = run(name, folder, path=folder / "copy.py")
+    assert done.returncode == 0, done.stderr
+    assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
     AutoModelForCausalLM.from_pretrained(folder / "out")
