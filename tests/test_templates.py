@@ -293,8 +293,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, fo
         "seen.append(torch.stack([*sums, *norms]))", "seen.append(torch.stack([*sums, *norms]) / 0)"
     )
     source = source.replace("    if not torch.stack([*sums, norm])", "    if not (torch.stack([*sums, norm]) / 0)")
-    (folder / "copy.py").write_text(source)
-    done = run(name, folder, path=folder / "copy.py")
+    (folder / "changed.py").write_text(source)
+    done = run(name, folder, path=folder / "changed.py")
     assert done.returncode == 1 and "not finite" in done.stderr, done.stderr
     kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
     assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
@@ -304,8 +304,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, fo
 def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, folder):
     source, line = PATHS[name].read_text(), "        logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)\n"
     assert source.count(line) == 1
-    (folder / "copy.py").write_text(source.replace(line, line.replace("* live", "* live * 1.1")))
-    done = run(name, folder, path=folder / "copy.py")
+    (folder / "changed.py").write_text(source.replace(line, line.replace("* live", "* live * 1.1")))
+    done = run(name, folder, path=folder / "changed.py")
     assert done.returncode == 1 and "sampler and trainer differ by" in done.stderr
 
 
@@ -361,8 +361,8 @@ def test_a_listed_change_can_be_made_and_runs(name, title, pairs, folder):
     for old, new in pairs:
         assert source.count(old) == 1, old
         source = source.replace(old, new)
-    (folder / "copy.py").write_text(source)
-    done = run(name, folder, path=folder / "copy.py")
+    (folder / "changed.py").write_text(source)
+    done = run(name, folder, path=folder / "changed.py")
     assert done.returncode == 0, done.stderr
     assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
     AutoModelForCausalLM.from_pretrained(folder / "out")
