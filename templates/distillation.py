@@ -51,7 +51,7 @@ def load_rows(config, tokenizer, file):
     """Rows {"prompt_ids", "columns", "where"} of a JSONL file."""
     rows, number = [], 0
     try:
-        for number, line in enumerate(Path(file).read_bytes().splitlines(), start=1):
+        for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
             columns = json.loads(line)
             prompt = columns["prompt"]
             if isinstance(prompt, str) and not (config.chat and tokenizer.chat_template):
@@ -80,7 +80,7 @@ def load_reward(spec):
     def call(rows, columns):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
-            scores = [float(x) for x in (result if "completions" in named else [result])]
+            scores = list(map(float, result if "completions" in named else [result]))
             if len(scores) != len(rows) or not all(map(math.isfinite, scores)):
                 raise ValueError(f"got {result}; expected one finite number for each completion")
             return scores

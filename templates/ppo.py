@@ -36,17 +36,17 @@ class Config:  # all settings; each is a flag
     eval_data: str = ""  # held-out JSONL: accuracy, the share of scores of 1 and above, before and after
     out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
-    steps: int = 60  # each one rollout and one update
+    steps: int = 30  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
     seed: int = 0
     batch_size: int = 128  # completions a step, one for each prompt
     epochs: int = 2  # passes over each batch
-    minibatches: int = 1  # optimizer steps in each pass
-    micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
+    minibatches: int = 4  # optimizer steps in each pass
+    micro_batch: int = 32  # rows in one forward and backward pass: lower it when memory runs out
     max_prompt_tokens: int = 1024  # longer prompts are left out
     max_new_tokens: int = 256
     temperature: float = 1.0  # all log-probs are of logits divided by it
-    critic_warmup_steps: int = 0  # first steps, which train the critic only
+    critic_warmup_steps: int = 5  # first steps, which train the critic only
     kl_coef: float = 0.01  # 0: no reference is loaded
     gamma: float = 1.0
     gae_lambda: float = 0.95
@@ -55,7 +55,7 @@ class Config:  # all settings; each is a flag
     dual_clip: float = 3.0  # 0: none
     value_clip: float = 0.2  # 0: none
     vf_coef: float = 0.5
-    lr: float = 0.0  # 0: 2e-4 below 50M parameters, else 1e-6
+    lr: float = 0.0  # 0: 5e-5 below 50M parameters, else 1e-6
     critic_lr: float = 0.0  # 0: 1e-3 below 50M parameters, else 1e-5
 
 
@@ -63,7 +63,7 @@ def load_rows(config, tokenizer, file):
     """Rows {"prompt_ids", "columns", "where"} of a JSONL file."""
     rows, number = [], 0
     try:
-        for number, line in enumerate(Path(file).read_bytes().splitlines(), start=1):
+        for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
             columns = json.loads(line)
             prompt = columns["prompt"]
             if isinstance(prompt, str) and not (config.chat and tokenizer.chat_template):
@@ -92,7 +92,7 @@ def load_reward(spec):
     def call(rows, columns):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
-            scores = [float(x) for x in (result if "completions" in named else [result])]
+            scores = list(map(float, result if "completions" in named else [result]))
             if len(scores) != len(rows) or not all(map(math.isfinite, scores)):
                 raise ValueError(f"got {result}; expected one finite number for each completion")
             return scores
@@ -298,7 +298,7 @@ def train(config):
     held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.batch_size // len(rows))])
     small = models.policy.num_parameters() < 50e6
-    rates = config.lr or (2e-4 if small else 1e-6), config.critic_lr or (1e-3 if small else 1e-5)
+    rates = config.lr or (5e-5 if small else 1e-6), config.critic_lr or (1e-3 if small else 1e-5)
     networks = zip((models.policy, models.critic), rates, strict=True)
     optimizer = torch.optim.AdamW([{"params": [*n.parameters()], "lr": lr} for n, lr in networks], weight_decay=0.0)
     out.mkdir(parents=True)
