@@ -29,11 +29,18 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 ROOMS = (
-    "trainer",
+    "contract",
     "subject",
-    "trainer_side",
+    "measures",
+    "scripts_trainer",
+    "one_page",
+    "loading",
     "oracle",
+    "trainer_side",
     "prepare",
-    "checks",
+    "check",
+    "input_checks",
+    "advantage_checks",
+    "policy_checks",
     "run",
 )
