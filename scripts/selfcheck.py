@@ -523,10 +523,11 @@ class ScriptsTrainer:
 
     def swap_loss(self, function):
         """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""
-        table, name = vars(self.module), "policy_loss"
-        if getattr(self.config, "loss", "clip") not in ("clip", "clip_cov"):
+        if getattr(self.config, "loss", "clip") in ("clip", "clip_cov"):
+            old, self.module.policy_loss = self.module.policy_loss, function
+        else:
             table, name = self.module.LOSSES, self.config.loss
-        old, table[name] = table[name], function
+            old, table[name] = table[name], function
         return old
 
     def definitions(self):
@@ -584,7 +585,7 @@ class OnePage:
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
-        self.config = self.models = self.reward = self.last_sampled = None
+        self.config = self.models = self.reward = None
 
     @property
     def fields(self) -> dict:
@@ -662,12 +663,15 @@ class OnePage:
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
+        return self.generated([row["prompt_ids"] for row in self.rows])
+
+    def generated(self, prompts: list[list[int]]):
+        """(samples, batch) by the trainer's sampler, one completion a prompt."""
         import torch
 
         torch.manual_seed(0)
-        batch = self.module.generate(self.config, self.models, [row["prompt_ids"] for row in self.rows])
-        self.last_sampled = self.samples_of([row["prompt_ids"] for row in self.rows], batch), batch
-        return self.last_sampled
+        batch = self.module.generate(self.config, self.models, prompts)
+        return self.samples_of(prompts, batch), batch
 
     def samples_of(self, prompts: list[list[int]], batch: dict) -> list[dict]:
         """Samples of a batch that the trainer generated.
@@ -693,8 +697,7 @@ class OnePage:
         return [sample["response_ids"] for sample in self.samples_of(prompts, batch)]
 
     def weights_changed(self) -> None:
-        """The sampler is the policy itself; what it said is of old weights."""
-        self.last_sampled = None
+        """Nothing to do: the sampler is the policy itself."""
 
     def collate(self, samples: list[dict]) -> dict:
         """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
@@ -717,8 +720,8 @@ class OnePage:
         return batch
 
     def laid_out(self, samples: list[dict]):
-        """(samples, batch) as the trainer lays them out: of its own sampling."""
-        return self.last_sampled or self.sampled()
+        """(samples, batch) as the trainer lays them out: completions of its own, for these prompts."""
+        return self.generated([sample["prompt_ids"] for sample in samples])
 
     def logprobs(self, batch: dict, **settings):
         """(log-probs, entropy), [B, T] each, without gradient."""
@@ -1349,7 +1352,7 @@ def first_update_ratio(s: Subject):
 def sampler_agreement(s: Subject):
     """Log-probs as the sampler saw them are the trainer's."""
     samples, batch = s.trainer.sampled()
-    ours = response_logprobs(s, samples, batch)
+    ours = response_logprobs(s, samples, batch | {"response_mask": own_mask(batch, samples)})
     passed, text = agree(at_responses(batch["rollout_logprobs"], batch, samples), ours, s.limits[0])
     return passed, f"sampler and trainer {text}, temperature {s.trainer.config.temperature:g}, {len(ours)} tokens"
 

@@ -27,7 +27,7 @@ class OnePage:
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
-        self.config = self.models = self.reward = self.last_sampled = None
+        self.config = self.models = self.reward = None
 
     @property
     def fields(self) -> dict:
@@ -105,12 +105,15 @@ class OnePage:
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
+        return self.generated([row["prompt_ids"] for row in self.rows])
+
+    def generated(self, prompts: list[list[int]]):
+        """(samples, batch) by the trainer's sampler, one completion a prompt."""
         import torch
 
         torch.manual_seed(0)
-        batch = self.module.generate(self.config, self.models, [row["prompt_ids"] for row in self.rows])
-        self.last_sampled = self.samples_of([row["prompt_ids"] for row in self.rows], batch), batch
-        return self.last_sampled
+        batch = self.module.generate(self.config, self.models, prompts)
+        return self.samples_of(prompts, batch), batch
 
     def samples_of(self, prompts: list[list[int]], batch: dict) -> list[dict]:
         """Samples of a batch that the trainer generated.
@@ -136,8 +139,7 @@ class OnePage:
         return [sample["response_ids"] for sample in self.samples_of(prompts, batch)]
 
     def weights_changed(self) -> None:
-        """The sampler is the policy itself; what it said is of old weights."""
-        self.last_sampled = None
+        """Nothing to do: the sampler is the policy itself."""
 
     def collate(self, samples: list[dict]) -> dict:
         """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
@@ -160,8 +162,8 @@ class OnePage:
         return batch
 
     def laid_out(self, samples: list[dict]):
-        """(samples, batch) as the trainer lays them out: of its own sampling."""
-        return self.last_sampled or self.sampled()
+        """(samples, batch) as the trainer lays them out: completions of its own, for these prompts."""
+        return self.generated([sample["prompt_ids"] for sample in samples])
 
     def logprobs(self, batch: dict, **settings):
         """(log-probs, entropy), [B, T] each, without gradient."""

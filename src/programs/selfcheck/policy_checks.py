@@ -40,7 +40,7 @@ def first_update_ratio(s: Subject):
 def sampler_agreement(s: Subject):
     """Log-probs as the sampler saw them are the trainer's."""
     samples, batch = s.trainer.sampled()
-    ours = response_logprobs(s, samples, batch)
+    ours = response_logprobs(s, samples, batch | {"response_mask": own_mask(batch, samples)})
     passed, text = agree(at_responses(batch["rollout_logprobs"], batch, samples), ours, s.limits[0])
     return passed, f"sampler and trainer {text}, temperature {s.trainer.config.temperature:g}, {len(ours)} tokens"
 

@@ -173,10 +173,11 @@ class ScriptsTrainer:
 
     def swap_loss(self, function):
         """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""
-        table, name = vars(self.module), "policy_loss"
-        if getattr(self.config, "loss", "clip") not in ("clip", "clip_cov"):
+        if getattr(self.config, "loss", "clip") in ("clip", "clip_cov"):
+            old, self.module.policy_loss = self.module.policy_loss, function
+        else:
             table, name = self.module.LOSSES, self.config.loss
-        old, table[name] = table[name], function
+            old, table[name] = table[name], function
         return old
 
     def definitions(self):
