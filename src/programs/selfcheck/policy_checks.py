@@ -126,7 +126,10 @@ def chunking(s: Subject):
     return passed and largest(gaps) <= s.limits[1], f"entropy {text}; gradients {largest(gaps):.1e} apart"
 
 
-@check("compute the experience under torch.no_grad() and give the policy loss advantages that are constants")
+@check(
+    "compute the experience under torch.no_grad() and give the policy loss advantages that are constants; a loss that "
+    "is meant to be another than those of the papers fails here too"
+)
 def advantages_detached(s: Subject):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition."""
     graphs = {name for name, x in experience(s).items() if x.requires_grad}
