@@ -97,6 +97,7 @@ class Needed:
     meaning: str
     field: str = ""  # asked for where Config has this field
     without: str = ""  # and has not that one
+    instead: str = ""  # what does as well
 
     @property
     def name(self) -> str:
@@ -109,12 +110,12 @@ class Needed:
 
 
 ONE_PAGE = (
-    Needed("Config", "dataclass of all settings"),
-    Needed("parse_config(argv) -> Config", "settings of a command line"),
+    Needed("Config", "dataclass of all settings; parse_config(argv) -> Config reads them, if the page has that"),
     Needed(
         "load_models(config) -> models",
-        "models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher, or .reference, which is None where kl_coef "
-        "is 0; .critic where Config has gae_lambda: its forward gives logits [B, T, 1], the value of the text up to t",
+        "models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher where Config has that; .reference where it "
+        "has kl_coef, None for 0; .critic where it has gae_lambda: its forward gives logits [B, T, 1], the value of "
+        "the text up to t",
     ),
     Needed(
         "load_rows(config, tokenizer, file) -> rows", 'row["prompt_ids"] [int], row["columns"] the line, with "prompt"'
@@ -127,7 +128,14 @@ ONE_PAGE = (
     ),
     Needed(
         "token_logprobs(config, network, batch) -> (logprobs, entropy)",
-        "of logits / temperature, [B, T], with gradient; other functions of the trainer use it too",
+        "of logits / temperature, [B, T], with gradient",
+        without="teacher",
+    ),
+    Needed(
+        "response_logits(config, network, batch) -> [N, V]",
+        "logits / temperature that predict the N tokens of response_mask; token_logprobs as above will do",
+        field="teacher",
+        instead="token_logprobs",
     ),
     Needed(
         "accumulate_gradients(config, models, batch, rows)",
@@ -135,8 +143,8 @@ ONE_PAGE = (
     ),
     Needed(
         "make_experience(config, models, batch) -> batch",
-        "batch with scores [B] as well; adds old_logprobs, advantages, with kl_coef ref_logprobs, with a critic values "
-        "and returns, [B, T]",
+        "batch with scores [B] as well; adds old_logprobs, advantages, with a reference ref_logprobs, with a critic "
+        "values and returns, [B, T]",
         without="teacher",
     ),
     Needed(
@@ -156,13 +164,14 @@ ONE_PAGE = (
     ),
 )
 
-# fields of a one-page trainer's Config: (fields, the field with which they are asked for, or without which)
+# fields of a one-page trainer's Config: (fields, the field with which they are asked for)
 FIELDS = (
-    ("model data reward temperature max_new_tokens batch_size micro_batch", "", ""),
-    ("kl_coef", "", "teacher"),
-    ("vf_coef", "gae_lambda", ""),
+    ("model data reward temperature max_new_tokens micro_batch", ""),
+    ("vf_coef", "gae_lambda"),
 )
-OPTIONAL_FIELDS = "seed chat chunk epochs minibatches group_size value_clip critic_warmup_steps"
+OPTIONAL_FIELDS = (
+    "seed chat chunk batch_size prompts group_size epochs minibatches kl_coef value_clip critic_warmup_steps"
+)
 
 SCRIPT = (
     Needed("UserError", "what it raises for bad input"),
@@ -196,12 +205,12 @@ SCRIPT_OPTIONAL = ("VllmEngine", "LOSSES", "settle_precision")
 def lacking(module, needed, fields) -> list[str]:
     """What a trainer does not have of what its settings ask for; fields is None where they are not known yet."""
     asked = [n for n in needed if (n.asked_of(fields) if fields is not None else not n.field + n.without)]
-    return [n.name for n in asked if not callable(getattr(module, n.name, None))]
+    return [n.name for n in asked if not any(callable(getattr(module, x, None)) for x in (n.name, n.instead))]
 
 
 def lacking_fields(fields) -> list[str]:
     """Fields that the Config of a one-page trainer has not."""
-    asked = [n for n, field, without in FIELDS if (not field or field in fields) and without not in fields]
+    asked = [names for names, field in FIELDS if not field or field in fields]
     return [f"Config.{name}" for names in asked for name in names.split() if name not in fields]
 
 
@@ -219,8 +228,8 @@ def entry(needed: Needed) -> str:
 
 def contract() -> str:
     """The printed list."""
-    always, actor, critic = (names.replace(" ", ", ") for names, _, _ in FIELDS)
-    fields = f"{always}; {actor} where it has no teacher; {critic} where it has gae_lambda (a critic)"
+    always, critic = (names.replace(" ", ", ") for names, _ in FIELDS)
+    fields = f"{always}; {critic} where it has gae_lambda (a critic)"
     lines = [
         "What selfcheck.py takes from a trainer; all else in it is yours. Tensors [B, T] are over prompt and response:",
         "x[b, t] is about token t. Masks are 1 = keep.",
@@ -620,28 +629,40 @@ class OnePage:
                 f"got no --{field.name}; expected the flags of a run; try --{field.name}",
             )
             flags = [*flags, f"--{field.name}", value]
-        self.config = self.module.parse_config(flags)
+        self.config = self.read(flags)
         return []
+
+    def read(self, flags: list[str]):
+        """The settings of a command line, in the page's own way or else in transformers'."""
+        if hasattr(self.module, "parse_config"):
+            return self.module.parse_config(flags)
+        from transformers import HfArgumentParser
+
+        try:
+            return HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
+        except ValueError as error:  # unknown flags
+            raise UserError(f"{error}; expected those of the trainer; try --help") from error
 
     user_errors = (SystemExit,)  # these trainers end with a sentence
 
     def load(self) -> None:
         """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
-        small |= {"epochs": 2, "minibatches": 1, "group_size": 2}
+        small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
         self.reward = self.module.load_reward(config.reward)
         kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
+        for name in ("critic", "reference"):
+            setattr(self.with_reference, name, getattr(self.with_reference, name, None))
         self.models = copy.copy(self.with_reference)
-        self.models.critic = getattr(self.models, "critic", None)
-        self.models.reference = getattr(self.models, "reference", None) if getattr(config, "kl_coef", 0) else None
+        self.models.reference = self.models.reference if getattr(config, "kl_coef", 0) else None
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
         drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
         self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
-        self.config = dataclasses.replace(config, batch_size=PROBES)
+        self.config = dataclasses.replace(config, **{"batch_size": PROBES} if "batch_size" in self.fields else {})
 
     @property
     def device(self):
@@ -734,16 +755,26 @@ class OnePage:
         """(log-probs, entropy), [B, T] each, without gradient."""
         import torch
 
+        config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
         with torch.no_grad():
-            return self.module.token_logprobs(dataclasses.replace(self.config, **settings), self.models.policy, batch)
+            if hasattr(self.module, "token_logprobs"):
+                return self.module.token_logprobs(config, self.models.policy, batch)
+            dist = torch.log_softmax(self.module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
+            found = dist.gather(-1, batch["input_ids"][mask][:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+            return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
 
     def experience(self, samples: list[dict], models=None, **settings) -> dict:
         """The training batch made of samples."""
         models, batch = models or self.models, self.collate(samples)
+        batch["rollout_logprobs"] = self.logprobs(batch)[0]  # pages stop where sampler and trainer differ
         if not self.has_policy_loss:
             return batch
+        return self.module.make_experience(self.with_kl(models, **settings), models, batch)
+
+    def with_kl(self, models, **settings):
+        """The settings, with KL if there is a reference, and without if not."""
         kl = {"kl_coef": (self.config.kl_coef or 0.05) if models.reference is not None else 0.0}
-        return self.module.make_experience(dataclasses.replace(self.config, **kl, **settings), models, batch)
+        return dataclasses.replace(self.config, **kl if "kl_coef" in self.fields else {}, **settings)
 
     def per_pass(self, rows: int, width: int = 1) -> dict:
         """The settings with which so many rows of a batch go through the networks at once."""
@@ -781,11 +812,10 @@ class OnePage:
         """Begin an update as of a run, on samples."""
         import torch
 
-        kl = {"kl_coef": (self.config.kl_coef or 0.05) if models.reference is not None else 0.0}
         batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
         groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
         optimizer, step = torch.optim.AdamW(groups, lr=0.0), getattr(self.config, "critic_warmup_steps", 0) + 1
-        self.module.update(dataclasses.replace(self.config, **kl), models, optimizer, batch, step)
+        self.module.update(self.with_kl(models), models, optimizer, batch, step)
 
     def swap_loss(self, function):
         """Put a function in the place of the policy loss, where there is one."""

@@ -12,6 +12,7 @@ class Needed:
     meaning: str
     field: str = ""  # asked for where Config has this field
     without: str = ""  # and has not that one
+    instead: str = ""  # what does as well
 
     @property
     def name(self) -> str:
@@ -24,12 +25,12 @@ class Needed:
 
 
 ONE_PAGE = (
-    Needed("Config", "dataclass of all settings"),
-    Needed("parse_config(argv) -> Config", "settings of a command line"),
+    Needed("Config", "dataclass of all settings; parse_config(argv) -> Config reads them, if the page has that"),
     Needed(
         "load_models(config) -> models",
-        "models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher, or .reference, which is None where kl_coef "
-        "is 0; .critic where Config has gae_lambda: its forward gives logits [B, T, 1], the value of the text up to t",
+        "models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher where Config has that; .reference where it "
+        "has kl_coef, None for 0; .critic where it has gae_lambda: its forward gives logits [B, T, 1], the value of "
+        "the text up to t",
     ),
     Needed(
         "load_rows(config, tokenizer, file) -> rows", 'row["prompt_ids"] [int], row["columns"] the line, with "prompt"'
@@ -42,7 +43,14 @@ ONE_PAGE = (
     ),
     Needed(
         "token_logprobs(config, network, batch) -> (logprobs, entropy)",
-        "of logits / temperature, [B, T], with gradient; other functions of the trainer use it too",
+        "of logits / temperature, [B, T], with gradient",
+        without="teacher",
+    ),
+    Needed(
+        "response_logits(config, network, batch) -> [N, V]",
+        "logits / temperature that predict the N tokens of response_mask; token_logprobs as above will do",
+        field="teacher",
+        instead="token_logprobs",
     ),
     Needed(
         "accumulate_gradients(config, models, batch, rows)",
@@ -50,8 +58,8 @@ ONE_PAGE = (
     ),
     Needed(
         "make_experience(config, models, batch) -> batch",
-        "batch with scores [B] as well; adds old_logprobs, advantages, with kl_coef ref_logprobs, with a critic values "
-        "and returns, [B, T]",
+        "batch with scores [B] as well; adds old_logprobs, advantages, with a reference ref_logprobs, with a critic "
+        "values and returns, [B, T]",
         without="teacher",
     ),
     Needed(
@@ -71,13 +79,14 @@ ONE_PAGE = (
     ),
 )
 
-# fields of a one-page trainer's Config: (fields, the field with which they are asked for, or without which)
+# fields of a one-page trainer's Config: (fields, the field with which they are asked for)
 FIELDS = (
-    ("model data reward temperature max_new_tokens batch_size micro_batch", "", ""),
-    ("kl_coef", "", "teacher"),
-    ("vf_coef", "gae_lambda", ""),
+    ("model data reward temperature max_new_tokens micro_batch", ""),
+    ("vf_coef", "gae_lambda"),
 )
-OPTIONAL_FIELDS = "seed chat chunk epochs minibatches group_size value_clip critic_warmup_steps"
+OPTIONAL_FIELDS = (
+    "seed chat chunk batch_size prompts group_size epochs minibatches kl_coef value_clip critic_warmup_steps"
+)
 
 SCRIPT = (
     Needed("UserError", "what it raises for bad input"),
@@ -111,12 +120,12 @@ SCRIPT_OPTIONAL = ("VllmEngine", "LOSSES", "settle_precision")
 def lacking(module, needed, fields) -> list[str]:
     """What a trainer does not have of what its settings ask for; fields is None where they are not known yet."""
     asked = [n for n in needed if (n.asked_of(fields) if fields is not None else not n.field + n.without)]
-    return [n.name for n in asked if not callable(getattr(module, n.name, None))]
+    return [n.name for n in asked if not any(callable(getattr(module, x, None)) for x in (n.name, n.instead))]
 
 
 def lacking_fields(fields) -> list[str]:
     """Fields that the Config of a one-page trainer has not."""
-    asked = [n for n, field, without in FIELDS if (not field or field in fields) and without not in fields]
+    asked = [names for names, field in FIELDS if not field or field in fields]
     return [f"Config.{name}" for names in asked for name in names.split() if name not in fields]
 
 
@@ -134,8 +143,8 @@ def entry(needed: Needed) -> str:
 
 def contract() -> str:
     """The printed list."""
-    always, actor, critic = (names.replace(" ", ", ") for names, _, _ in FIELDS)
-    fields = f"{always}; {actor} where it has no teacher; {critic} where it has gae_lambda (a critic)"
+    always, critic = (names.replace(" ", ", ") for names, _ in FIELDS)
+    fields = f"{always}; {critic} where it has gae_lambda (a critic)"
     lines = [
         "What selfcheck.py takes from a trainer; all else in it is yours. Tensors [B, T] are over prompt and response:",
         "x[b, t] is about token t. Masks are 1 = keep.",

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL, EMBEDDED_REWARDS
-from parts.messages import need
+from parts.messages import UserError, need
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.measures import rest, take_gradients
 from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition, networks
@@ -55,28 +55,40 @@ class OnePage:
                 f"got no --{field.name}; expected the flags of a run; try --{field.name}",
             )
             flags = [*flags, f"--{field.name}", value]
-        self.config = self.module.parse_config(flags)
+        self.config = self.read(flags)
         return []
+
+    def read(self, flags: list[str]):
+        """The settings of a command line, in the page's own way or else in transformers'."""
+        if hasattr(self.module, "parse_config"):
+            return self.module.parse_config(flags)
+        from transformers import HfArgumentParser
+
+        try:
+            return HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
+        except ValueError as error:  # unknown flags
+            raise UserError(f"{error}; expected those of the trainer; try --help") from error
 
     user_errors = (SystemExit,)  # these trainers end with a sentence
 
     def load(self) -> None:
         """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
-        small |= {"epochs": 2, "minibatches": 1, "group_size": 2}
+        small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
         self.reward = self.module.load_reward(config.reward)
         kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
+        for name in ("critic", "reference"):
+            setattr(self.with_reference, name, getattr(self.with_reference, name, None))
         self.models = copy.copy(self.with_reference)
-        self.models.critic = getattr(self.models, "critic", None)
-        self.models.reference = getattr(self.models, "reference", None) if getattr(config, "kl_coef", 0) else None
+        self.models.reference = self.models.reference if getattr(config, "kl_coef", 0) else None
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
         drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
         self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
-        self.config = dataclasses.replace(config, batch_size=PROBES)
+        self.config = dataclasses.replace(config, **{"batch_size": PROBES} if "batch_size" in self.fields else {})
 
     @property
     def device(self):
@@ -169,16 +181,26 @@ class OnePage:
         """(log-probs, entropy), [B, T] each, without gradient."""
         import torch
 
+        config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
         with torch.no_grad():
-            return self.module.token_logprobs(dataclasses.replace(self.config, **settings), self.models.policy, batch)
+            if hasattr(self.module, "token_logprobs"):
+                return self.module.token_logprobs(config, self.models.policy, batch)
+            dist = torch.log_softmax(self.module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
+            found = dist.gather(-1, batch["input_ids"][mask][:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+            return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
 
     def experience(self, samples: list[dict], models=None, **settings) -> dict:
         """The training batch made of samples."""
         models, batch = models or self.models, self.collate(samples)
+        batch["rollout_logprobs"] = self.logprobs(batch)[0]  # pages stop where sampler and trainer differ
         if not self.has_policy_loss:
             return batch
+        return self.module.make_experience(self.with_kl(models, **settings), models, batch)
+
+    def with_kl(self, models, **settings):
+        """The settings, with KL if there is a reference, and without if not."""
         kl = {"kl_coef": (self.config.kl_coef or 0.05) if models.reference is not None else 0.0}
-        return self.module.make_experience(dataclasses.replace(self.config, **kl, **settings), models, batch)
+        return dataclasses.replace(self.config, **kl if "kl_coef" in self.fields else {}, **settings)
 
     def per_pass(self, rows: int, width: int = 1) -> dict:
         """The settings with which so many rows of a batch go through the networks at once."""
@@ -216,11 +238,10 @@ class OnePage:
         """Begin an update as of a run, on samples."""
         import torch
 
-        kl = {"kl_coef": (self.config.kl_coef or 0.05) if models.reference is not None else 0.0}
         batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
         groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
         optimizer, step = torch.optim.AdamW(groups, lr=0.0), getattr(self.config, "critic_warmup_steps", 0) + 1
-        self.module.update(dataclasses.replace(self.config, **kl), models, optimizer, batch, step)
+        self.module.update(self.with_kl(models), models, optimizer, batch, step)
 
     def swap_loss(self, function):
         """Put a function in the place of the policy loss, where there is one."""
