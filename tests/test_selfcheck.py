@@ -245,7 +245,7 @@ def test_nothing_is_written(run_checks, planted, tmp_path):
     ("trainer", "flags", "message"),
     [
         ("absent.py", [], "'absent.py', which is no Python file"),
-        (str(LIBRARY), [], "without Config, parse_config, load_models"),
+        (str(LIBRARY), [], "without Config, load_models, load_rows"),
         (str(PPO), ["--data", "absent.jsonl"], "'absent.jsonl', which is not a file"),
         (str(PPO), ["--batch_size", "7", "--minibatches", "2"], "try --batch_size 8"),
         (str(PPO), ["--model", "./absent"], "'./absent', which is not a folder"),
