@@ -7,25 +7,32 @@
 #   "torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
-"""Check a PPO trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
+"""Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
 
-TRAINER.py is scripts/ppo_train.py or your adapted copy; it is loaded by path and its own functions are called on a few
-short sequences. What they return is compared with computations made here from the published formulas and the plain
-`model(input_ids, attention_mask).logits`:
+TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, or your copy of one; it is
+loaded by path and its own functions are called on a few short sequences (`--contract` lists them). What they return is
+compared with computations made here from the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
+    divergence   d/dtheta  1/N sum over response tokens of KL(student || teacher) over the vocabulary, where one distils
+    GAE          A_t = sum_l (gamma lambda)^l (r_{t+l} + gamma V_{t+l+1} - V_{t+l}) over response tokens, returns A + V
+    critic       d/dphi  vf_coef/N sum of 1/2 max((V - R)^2, (V_old + clip(V - V_old, -value_clip, value_clip) - R)^2)
+
+The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
+which, and for distillation whether it is the reverse or the forward KL.
 
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing is written to disk.
 
-Deliberately left out: whether the settings learn anything, several processes, and code that only a longer run reaches
-(checkpoints, schedules). Batch, prompts and completions are cut to a few short ones; other settings stay yours.
+Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
+(checkpoints, schedules), and a page's `train` and `rollout`. Batch, prompts and completions are cut to a few short
+ones; other settings stay yours. What is not given of model, data and reward is the embedded one.
 
-    python scripts/selfcheck.py scripts/ppo_train.py                                  # CPU, the embedded model, seconds
-    python scripts/selfcheck.py my_ppo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
-        --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing      # the flags of the run, one GPU
-    CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo.py --config run.yaml --json   # before a torchrun launch
+    python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
+    python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
+        --reward my_rewards.py:correct                                                # the flags of the run, one GPU
+    CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo_train.py --config run.yaml --json   # before torchrun
 
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
@@ -36,12 +43,15 @@ import copy
 import dataclasses
 import importlib
 import importlib.util
+import itertools
 import json
 import math
 import os
+import random
 import re
 import statistics
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,60 +77,173 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------- trainer (src/programs/selfcheck/trainer.py)
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
 
-NEEDED = (
-    "UserError",
-    "parse_config",
-    "check_config",
-    "start_processes",
-    "check_context",
-    "autocast",
-    "load_tokenizer",
-    "load_splits",
-    "load_reward",
-    "load_models",
-    "batch_rows",
-    "HFEngine",
-    "collect",
-    "collate",
-    "make_experience",
-    "make_optimizer",
-    "update",
-    "accumulate_gradients",
-    "policy_loss",
-    "switch_checkpointing",
-    "predicting_states",
-    "token_logprobs",
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+# ----------------------------------------------------------------------- contract (src/programs/selfcheck/contract.py)
+
+
+@dataclasses.dataclass(frozen=True)
+class Needed:
+    """A function, class or table that the checks take from a trainer."""
+
+    signature: str  # as it is called; what is not a function has its name alone
+    meaning: str
+    field: str = ""  # asked for where Config has this field
+    without: str = ""  # and has not that one
+    instead: str = ""  # what does as well
+
+    @property
+    def name(self) -> str:
+        """What the trainer calls it."""
+        return self.signature.partition("(")[0]
+
+    def asked_of(self, fields) -> bool:
+        """Whether a trainer whose Config has these fields needs it."""
+        return (not self.field or self.field in fields) and self.without not in fields
+
+
+ONE_PAGE = (
+    Needed("Config", "dataclass of all settings; parse_config(argv) -> Config reads them, if the page has that"),
+    Needed(
+        "load_models(config) -> models",
+        "models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher where Config has that; .reference where it "
+        "has kl_coef, None for 0; .critic where it has gae_lambda: its forward gives logits [B, T, 1], the value of "
+        "the text up to t",
+    ),
+    Needed(
+        "load_rows(config, tokenizer, file) -> rows", 'row["prompt_ids"] [int], row["columns"] the line, with "prompt"'
+    ),
+    Needed("load_reward(spec) -> reward", "reward(rows, completions) -> a float for each"),
+    Needed(
+        "generate(config, models, prompts, greedy=False) -> batch",
+        "prompts: lists of ids; batch: input_ids, attention_mask, response_mask, rollout_logprobs, [B, T] each; "
+        "prompts end, and completions start, in one column; response_mask is 1 on sampled tokens",
+    ),
+    Needed(
+        "token_logprobs(config, network, batch) -> (logprobs, entropy)",
+        "of logits / temperature, [B, T], with gradient",
+        without="teacher",
+    ),
+    Needed(
+        "response_logits(config, network, batch) -> [N, V]",
+        "logits / temperature that predict the N tokens of response_mask; token_logprobs as above will do",
+        field="teacher",
+        instead="token_logprobs",
+    ),
+    Needed(
+        "accumulate_gradients(config, models, batch, rows)",
+        "adds the gradients of the loss of one minibatch; rows [n] are its indices, config.micro_batch of them a pass",
+    ),
+    Needed(
+        "make_experience(config, models, batch) -> batch",
+        "batch with scores [B] as well; adds old_logprobs, advantages, with a reference ref_logprobs, with a critic "
+        "values and returns, [B, T]",
+        without="teacher",
+    ),
+    Needed(
+        "update(config, models, optimizer, batch, step)",
+        "all optimizer steps of one training step, of which the first is 1",
+        without="teacher",
+    ),
+    Needed(
+        "policy_loss(logprobs, old_logprobs, advantages, ...)",
+        "called by accumulate_gradients under this name, with these first",
+        without="teacher",
+    ),
+    Needed(
+        "gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)",
+        "[B, T] each; past tokens outside the mask V and A are carried",
+        field="gae_lambda",
+    ),
 )
 
+# fields of a one-page trainer's Config: (fields, the field with which they are asked for)
+FIELDS = (
+    ("model data reward temperature max_new_tokens micro_batch", ""),
+    ("vf_coef", "gae_lambda"),
+)
+OPTIONAL_FIELDS = (
+    "seed chat chunk batch_size prompts group_size epochs minibatches kl_coef value_clip critic_warmup_steps"
+)
 
-def load_trainer(file: str):
-    """Load a trainer script by path; raise UserError where it cannot be loaded or lacks a function of NEEDED."""
-    path = Path(file)
-    need(
-        path.suffix == ".py" and path.is_file(),
-        f"got trainer {file!r}, which is no Python file; expected TRAINER.py first, then its flags; "
-        "try scripts/ppo_train.py",
-    )
-    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
-    sys.path.insert(0, str(path.resolve().parent))  # as if it were run
-    spec = importlib.util.spec_from_file_location("checked_trainer", path)
-    sys.modules["checked_trainer"] = trainer = importlib.util.module_from_spec(spec)  # dataclasses look here
-    try:
-        spec.loader.exec_module(trainer)
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"got trainer {file!r}: importing it raises {type(error).__name__}: {error}; expected a module that runs "
-            "nothing at import; try `if __name__ == '__main__': main()` at its end"
-        ) from error
-    lacking = [name for name in NEEDED if not callable(getattr(trainer, name, None))]
-    need(
-        not lacking,
-        f"got trainer {file!r} without {', '.join(lacking)}; expected the functions of ppo_train.py under their names; "
-        "try adapting a copy of it",
-    )
-    return trainer
+SCRIPT = (
+    Needed("UserError", "what it raises for bad input"),
+    Needed("parse_config(argv) -> config", "settings of a command line, a dataclass with the fields of ppo_train.py"),
+    Needed("check_config(config)", "raises where settings contradict each other"),
+    Needed("start_processes(config) -> device", "the torch device of this process"),
+    Needed("load_tokenizer(config) -> tokenizer", "that of the model"),
+    Needed("load_splits(config, tokenizer) -> (rows, held_out)", 'row["prompt"], row["prompt_ids"] and its columns'),
+    Needed("load_reward(config) -> reward", "reward(rows, completions, ids) -> (scores, {function: values})"),
+    Needed("load_models(config, device) -> models", ".policy .critic .reference .tokenizer .eos_ids .pad_id .device"),
+    Needed("check_context(config, models, rows)", "raises where prompt and completion are too long for the model"),
+    Needed("batch_rows(rows, config, start, count) -> rows", "prompts of the shuffled stream"),
+    Needed("HFEngine(config, models)", ".generate(prompts, noise) -> [(ids, logprobs)], greedy for None; .sync()"),
+    Needed("collect(config, models, engine, reward, rows, noise, timer) -> samples", "one scored completion a row"),
+    Needed("collate(samples, pad_id, device) -> batch", "input_ids, attention_mask, response_mask, rollout_logprobs"),
+    Needed("make_experience(config, models, samples, kl_coef) -> batch", "adds log-probs, values and advantages"),
+    Needed("autocast(config, device)", "context of mixed precision"),
+    Needed("predicting_states(model, batch) -> [B, T, H]", "entry t is the state after token t - 1"),
+    Needed("token_logprobs(config, model, hidden, batch) -> (logprobs, entropy)", "[B, T] each"),
+    Needed("switch_checkpointing(models, on)", "recomputation of layers on or off"),
+    Needed("accumulate_gradients(config, models, batch, rows, scaler)", "adds the gradients of one minibatch"),
+    Needed("make_optimizer(config, models) -> optimizer", "as the run has it"),
+    Needed("update(config, models, optimizer, scaler, batch, step, health)", "all optimizer steps of one step"),
+    Needed("policy_loss(logprobs, old_logprobs, advantages, ...)", "or, for other losses, the entry of LOSSES"),
+    Needed("gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)", "[B, T]", "gae_lambda"),
+)
+# what the checks take of a script where it is there: other engines and losses, and what copies of older ones lack
+SCRIPT_OPTIONAL = ("VllmEngine", "LOSSES", "settle_precision")
+
+
+def lacking(module, needed, fields) -> list[str]:
+    """What a trainer does not have of what its settings ask for; fields is None where they are not known yet."""
+    asked = [n for n in needed if (n.asked_of(fields) if fields is not None else not n.field + n.without)]
+    return [n.name for n in asked if not any(callable(getattr(module, x, None)) for x in (n.name, n.instead))]
+
+
+def lacking_fields(fields) -> list[str]:
+    """Fields that the Config of a one-page trainer has not."""
+    asked = [names for names, field in FIELDS if not field or field in fields]
+    return [f"Config.{name}" for names in asked for name in names.split() if name not in fields]
+
+
+def wrapped(text: str, first: str = "      ") -> str:
+    """Lines of at most 116 characters."""
+    return textwrap.fill(text, 116, initial_indent=first, subsequent_indent="      ")
+
+
+def entry(needed: Needed) -> str:
+    """The lines about a name."""
+    when = f"where Config has {needed.field}: " * bool(needed.field)
+    when += f"where Config has no {needed.without}: " * bool(needed.without)
+    return f"  {needed.signature}\n{wrapped(when + needed.meaning)}"
+
+
+def contract() -> str:
+    """The printed list."""
+    always, critic = (names.replace(" ", ", ") for names, _ in FIELDS)
+    fields = f"{always}; {critic} where it has gae_lambda (a critic)"
+    lines = [
+        "What selfcheck.py takes from a trainer; all else in it is yours. Tensors [B, T] are over prompt and response:",
+        "x[b, t] is about token t. Masks are 1 = keep.",
+        "",
+        "A page: templates/ppo.py, grpo.py, distillation.py, or a copy",
+        *map(entry, ONE_PAGE),
+        wrapped(f"Fields of its Config: {fields}.", "  "),
+        wrapped(f"Used where it has them: {OPTIONAL_FIELDS.replace(' ', ', ')}.", "  "),
+        "",
+        "A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy",
+        *map(entry, SCRIPT),
+        wrapped(f"Used where it has them: {', '.join(SCRIPT_OPTIONAL)}.", "  "),
+    ]
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------- subject (src/programs/selfcheck/subject.py)
@@ -129,102 +252,74 @@ SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens per completion
 PROBES = 4  # fixed sequences for log-probs and gradients
 PROBE_TOKENS = 64  # tokens of their prompts
+ALL_ROWS = 2**30  # rows in one pass
 
 # mean difference of log-probs in nats (ten times as much for a single token), relative difference of gradients
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (0.1, 0.15), "fp16": (0.02, 0.05)}
 
 
+@dataclass(frozen=True)
+class Definition:
+    """A loss as papers write it: what the trainer's gradient is compared with."""
+
+    name: str  # where there are several
+    aggregation: str = "token_mean"
+    constant: float = 1.0  # by which some aggregations divide the sum of a sequence
+    entropy_coef: float = 0.0
+    kl_coef: float = 0.0  # weight of the divergence from the teacher
+    beta: float = 1.0  # which one: 1 reverse KL, 0 forward KL, between them Jensen-Shannon
+    teacher: object = None
+    width: int | None = None  # logits that count
+
+
 @dataclass
 class Subject:
-    """A trainer with what it loaded from the user's settings, and the sequences on which it is checked."""
+    """A trainer (ScriptsTrainer or OnePage) that has loaded everything, and what it is checked on."""
 
     trainer: object
-    config: object  # the user's, with a small batch
-    models: object  # as a run would have them
-    with_reference: object  # the same networks and a reference, also where kl_coef is 0
-    engine: object
-    reward: object
-    rows: list  # SAMPLED of the user's prompts
-    probes: list  # PROBES samples as `collect` returns them
+    probes: list  # PROBES samples as `sampled` returns them
     initial: object = None  # log-probs of the probes' responses under the untouched policy, [tokens]
     moved: float = 0.0  # nats per token between the policy and the untouched one
 
     @property
+    def models(self):
+        """The networks as a run would have them."""
+        return self.trainer.models
+
+    @property
     def limits(self) -> tuple[float, float]:
         """Tolerances of log-probs and of gradients."""
-        return LIMITS.get(self.config.precision, LIMITS["bf16"])
+        return LIMITS.get(self.trainer.precision, LIMITS["bf16"])
 
 
-def networks(s: Subject) -> list:
+def networks(models) -> list:
     """The policy, and the critic where there is one."""
-    return [s.models.policy] + [s.models.critic] * (s.models.critic is not None)
+    critic = getattr(models, "critic", None)
+    return [models.policy] + [critic] * (critic is not None)
 
 
-# --------------------------------------------------------------- trainer side (src/programs/selfcheck/trainer_side.py)
+# ----------------------------------------------------------------------- measures (src/programs/selfcheck/measures.py)
 
 
-def trainer_logprobs(s: Subject, samples: list[dict], config=None, batch: dict | None = None):
-    """(log-probs, entropy, batch), the first two [B, T], by the trainer in one padded batch."""
-    import torch
-
-    batch = batch or s.trainer.collate(samples, s.models.pad_id, s.models.device)
-    with torch.no_grad(), s.trainer.autocast(s.config, s.models.device):
-        hidden = s.trainer.predicting_states(s.models.policy, batch)
-        logprobs, entropy = s.trainer.token_logprobs(config or s.config, s.models.policy, hidden, batch)
-    return logprobs, entropy, batch
-
-
-def experience(s: Subject, models=None, **settings) -> dict:
-    """The trainer's batch made of the probes."""
-    config = dataclasses.replace(s.config, **settings)
-    return s.trainer.make_experience(config, models or s.models, s.probes, config.kl_coef or 0.05)
-
-
-def settled(s: Subject) -> dict:
-    """The trainer's batch without a graph and with current log-probs throughout: one fault shows in one check."""
-    batch = {name: x.detach() for name, x in experience(s).items()}
-    current = trainer_logprobs(s, s.probes)[0]
-    return batch | {name: current for name in ("old_logprobs", "ref_logprobs") if name in batch}
-
-
-def new_scaler(s: Subject):
-    """The gradient scaler of an fp16 run; one that does nothing otherwise."""
-    import torch
-
-    enabled = s.config.precision == "fp16"
-    return torch.amp.GradScaler(s.models.device.type, init_scale=2.0**12, enabled=enabled)
-
-
-def trainer_gradients(s: Subject, batch: dict, **settings) -> list:
-    """Gradients by the trainer's accumulate_gradients, in the mode in which it trains."""
-    config, scaler = dataclasses.replace(s.config, **settings), new_scaler(s)
-    s.trainer.switch_checkpointing(s.models, s.config.gradient_checkpointing)
-    try:
-        s.trainer.accumulate_gradients(config, s.models, batch, list(range(len(s.probes))), scaler)
-        return take_gradients(s, scaler.get_scale())
-    finally:
-        rest(s)
-
-
-def rest(s: Subject) -> None:
+def rest(models) -> None:
     """Drop gradients and leave training mode."""
-    for network in networks(s):
+    for network in networks(models):
         network.zero_grad(set_to_none=True)
         network.eval()
 
 
-def take_gradients(s: Subject, scale: float) -> list:
+def take_gradients(models, scale: float = 1.0) -> list:
     """One vector per network with up to 4,096 entries of each gradient, evenly spaced; clears the gradients."""
     import torch
 
     vectors = []
-    for network in networks(s):
+    for network in networks(models):
         parts = [torch.zeros(1)]
         for p in (p for p in network.parameters() if p.requires_grad):
             g = torch.zeros_like(p) if p.grad is None else p.grad
             parts.append((g.flatten()[:: max(1, g.numel() // 4096)] / scale).float().cpu())
         vectors.append(torch.cat(parts))
-    rest(s)
+    rest(models)
     return vectors
 
 
@@ -233,30 +328,24 @@ class Seen(BaseException):
 
 
 @contextlib.contextmanager
-def watching(s: Subject, stop: bool = False):
-    """Yield a list that gets (logprobs, old_logprobs, advantages) of every call of the loss; `stop` ends the first.
-
-    The loss is `policy_loss`, or the entry of LOSSES that the settings name where it is another.
-    """
-    table, name = vars(s.trainer), "policy_loss"
-    if getattr(s.config, "loss", "clip") not in ("clip", "clip_cov"):
-        table, name = s.trainer.LOSSES, s.config.loss
-    original, calls = table[name], []
+def watching(trainer, stop: bool = False):
+    """Yield a list that gets (logprobs, old_logprobs, advantages) of every call of the loss; `stop` ends the first."""
+    calls = []
 
     def watched(*args, **kwargs):
         names = ("logprobs", "old_logprobs", "advantages")
-        calls.append(tuple(kwargs[n] for n in names) if kwargs else args[:3])
+        calls.append(tuple(kwargs[n] for n in names) if "logprobs" in kwargs else args[:3])
         if stop:
             raise Seen
         return original(*args, **kwargs)
 
-    watched.__dict__.update(vars(original))  # what the entry says of itself
-    table[name] = watched
+    original = trainer.swap_loss(watched)
+    watched.__dict__.update(vars(original))  # what an entry of a table says of itself
     try:
         with contextlib.suppress(Seen):
             yield calls
     finally:
-        table[name] = original
+        trainer.swap_loss(original)
 
 
 def agree(a, b, limit: float) -> tuple[bool, str]:
@@ -272,98 +361,686 @@ def relative(gradients: list, expected: list) -> float:
     return largest(((a - b).norm() / b.norm().clamp(min=1e-12)).item() for a, b in pairs)
 
 
+def length_ratio(gradients: list, expected: list) -> float:
+    """How many times as long the first network's gradient is as it has to be."""
+    return (gradients[0].norm() / expected[0].norm().clamp(min=1e-12)).item()
+
+
 def largest(values) -> float:
     """The maximum, where one that is not a number counts as infinite."""
     return max(math.inf if math.isnan(value) else value for value in values)
+
+
+# --------------------------------------------------------- scripts trainer (src/programs/selfcheck/scripts_trainer.py)
+
+ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
+
+
+class ScriptsTrainer:
+    """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
+
+    settled_logprobs = ("old_logprobs", "ref_logprobs")
+    has_policy_loss = True
+    takes_holes = False  # responses without tokens of others in between
+
+    def __init__(self, module, needed):
+        self.module, self.needed = module, needed
+        self.config = self.models = self.engine = self.reward = None
+
+    def lacking(self) -> list[str]:
+        """Names that the trainer has not."""
+        return lacking(self.module, self.needed, None)
+
+    def parse(self, flags: list[str]) -> list[str]:
+        """Read the settings; names that these need, and the trainer has not."""
+        self.config = self.module.parse_config(flags)
+        critic = {"gae_lambda"} if getattr(self.config, "advantage", "") == "gae" else set()
+        return lacking(self.module, self.needed, critic)
+
+    @property
+    def user_errors(self) -> tuple:
+        """Exceptions that speak to the user."""
+        return (self.module.UserError, SystemExit)
+
+    def load(self) -> None:
+        """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
+        trainer, config = self.module, self.config
+        trainer.check_config(config)
+        device = trainer.start_processes(config)
+        if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
+            trainer.settle_precision(config, device)
+        self.reward = trainer.load_reward(config)
+        rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
+        small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
+        small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
+        small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
+        small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+        small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
+        few = dataclasses.replace(config, **small)
+        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
+        trainer.check_context(config, self.with_reference, rows + held_out)
+        self.models = self.with_reference
+        if not config.kl_coef:
+            self.models = copy.copy(self.with_reference)
+            self.models.reference = None
+        engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
+        self.engine = getattr(trainer, engine)(few, self.models)
+        drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
+        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
+        self.config = dataclasses.replace(few, batch_size=PROBES)
+
+    @property
+    def device(self):
+        """The torch device."""
+        return self.models.device
+
+    @property
+    def precision(self) -> str:
+        """fp32, bf16 or fp16."""
+        return self.config.precision
+
+    def chat_of(self, row: dict) -> list[dict]:
+        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
+        if isinstance(row["prompt"], str):
+            return [{"role": "user", "content": row["prompt"]}] if getattr(self.config, "chat", False) else []
+        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
+
+    def scores(self, samples: list[dict]):
+        """(scores, values by reward function) of the completions of `rows`."""
+        texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
+        return self.reward(self.rows, texts, ids)
+
+    def sampled(self):
+        """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
+        import numpy as np
+
+        def no_reward(rows, completions, completion_ids):
+            return [0.0] * len(rows), {"none": [0.0] * len(rows)}
+
+        noise = np.random.default_rng(0).random((len(self.rows), self.config.max_new_tokens))
+        samples = self.module.collect(self.config, self.models, self.engine, no_reward, self.rows, noise, {})
+        return samples, self.collate(samples)
+
+    def greedy(self, prompts: list[list[int]]) -> list[list[int]]:
+        """Greedy completions of a batch of prompts."""
+        engine = self.module.HFEngine(self.config, self.models)
+        return [ids for ids, _ in engine.generate(prompts, None)]
+
+    def weights_changed(self) -> None:
+        """Tell the sampler."""
+        self.engine.sync()
+
+    def collate(self, samples: list[dict]) -> dict:
+        """Samples as a batch of [B, T] tensors."""
+        return self.module.collate(samples, self.models.pad_id, self.device)
+
+    def laid_out(self, samples: list[dict]):
+        """(samples, batch) as the trainer lays them out."""
+        return samples, self.collate(samples)
+
+    def logprobs(self, batch: dict, **settings):
+        """(log-probs, entropy), [B, T] each, without gradient."""
+        import torch
+
+        config = dataclasses.replace(self.config, **settings)
+        with torch.no_grad(), self.module.autocast(config, self.device):
+            hidden = self.module.predicting_states(self.models.policy, batch)
+            return self.module.token_logprobs(config, self.models.policy, hidden, batch)
+
+    def experience(self, samples: list[dict], models=None, **settings) -> dict:
+        """The training batch made of samples."""
+        config = dataclasses.replace(self.config, **settings)
+        return self.module.make_experience(config, models or self.models, samples, config.kl_coef or 0.05)
+
+    def per_pass(self, rows: int, width: int = 1) -> dict:
+        """The settings with which so many rows of a batch of that width go through the networks at once."""
+        return {"micro_batch_tokens": 1 if rows == 1 else rows * width}
+
+    def chunked(self, tokens: int) -> dict:
+        """The settings with which the output layer sees so many tokens at once; none where there are no such."""
+        if not hasattr(self.config, "logits_chunk"):
+            return {}
+        vocabulary = self.models.policy.get_input_embeddings().weight.shape[0]
+        return {"logits_chunk": tokens * vocabulary, "entropy_coef": 0.01}
+
+    def scaler(self):
+        """The gradient scaler of an fp16 run; one that does nothing otherwise."""
+        import torch
+
+        enabled = self.config.precision == "fp16"
+        return torch.amp.GradScaler(self.device.type, init_scale=2.0**12, enabled=enabled)
+
+    def gradients(self, batch: dict, count: int, **settings) -> list:
+        """Gradients by the trainer's accumulate_gradients of `count` rows, in the mode in which it trains."""
+        config, scaler = dataclasses.replace(self.config, **settings), self.scaler()
+        self.module.switch_checkpointing(self.models, self.config.gradient_checkpointing)
+        try:
+            self.module.accumulate_gradients(config, self.models, batch, list(range(count)), scaler)
+            return take_gradients(self.models, scaler.get_scale())
+        finally:
+            rest(self.models)
+
+    def gae(self, *tensors_and_numbers):
+        """(advantages, returns) by the trainer's own function."""
+        return self.module.gae(*tensors_and_numbers)
+
+    def without_critic(self) -> dict:
+        """The settings with which the loss is the policy's alone."""
+        return {"vf_coef": 0.0} if hasattr(self.config, "vf_coef") else {}
+
+    def starts_update(self, samples: list[dict], models) -> None:
+        """Begin an update as of a run, on samples."""
+        config = dataclasses.replace(self.config, kl_coef=self.config.kl_coef or 0.05)
+        batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
+        optimizer = self.module.make_optimizer(config, models)
+        health = {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
+        step = getattr(config, "critic_warmup_steps", 0)
+        self.module.update(config, models, optimizer, self.scaler(), batch, step, health)
+
+    def swap_loss(self, function):
+        """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""
+        if getattr(self.config, "loss", "clip") in ("clip", "clip_cov"):
+            old, self.module.policy_loss = self.module.policy_loss, function
+        else:
+            table, name = self.module.LOSSES, self.config.loss
+            old, table[name] = table[name], function
+        return old
+
+    def definitions(self):
+        """(the losses of which the trainer's has to be one, why there is none)."""
+        config = self.config
+        if getattr(config, "loss", "clip") == "clip_cov":
+            return [], "Clip-Cov leaves out tokens of its choice"
+        if getattr(config, "kl_top_k", 0):
+            return [], "the divergence is of chosen tokens"
+        how, known = getattr(config, "aggregation", "token_mean"), {"entropy_coef": config.entropy_coef}
+        length = config.max_new_tokens if how == "seq_mean_token_sum_norm" else getattr(config, "norm_length", 1)
+        objective = getattr(config, "objective", "policy_gradient")
+        if objective != "policy_gradient" and hasattr(self.models.teachers[0], "model"):
+            beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teachers[0]
+            known |= {"kl_coef": config.kl_coef, "beta": beta, "teacher": teacher.model, "width": teacher.width}
+        return [Definition("", how, length, **known)], ""
+
+    def group_of(self, samples: list[dict]):
+        """(the group of each sample, why advantages of a group need not sum to 0)."""
+        how = getattr(self.config, "advantage", "")
+        if hasattr(self.config, "objective") or how not in ZERO_SUM:
+            return [], "advantages are not of groups"
+        if self.config.group_size < 2:
+            return [], "one completion per prompt"
+        if self.config.kl_in == "reward" and self.config.kl_coef:
+            return [], "the KL in the reward differs within a group"
+        return [sample["group"] for sample in samples], ""
+
+    def values_after(self, ids):
+        """Values [T] of the text up to each token of ids [1, T], by the plain networks; None without a critic."""
+        critic = self.models.critic
+        if not hasattr(critic, "head"):
+            return None
+        policy, mask = self.models.policy, ids * 0 + 1
+        policy = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+        below = policy.base_model if policy.base_model is not policy else policy.model
+        states = (critic.backbone or below)(input_ids=ids, attention_mask=mask).last_hidden_state
+        return critic.head(states[0].float()).squeeze(-1)
+
+
+# ----------------------------------------------------------------------- one page (src/programs/selfcheck/one_page.py)
+
+LOSSES_OF_PAPERS = (
+    Definition("mean over tokens"),
+    Definition("mean over completions of token means", "seq_mean_token_mean"),
+    Definition("sum over tokens / max_new_tokens", "seq_mean_token_sum_norm"),
+)
+
+
+class OnePage:
+    """templates/ppo.py, grpo.py, distillation.py and copies."""
+
+    settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
+    takes_holes = True
+
+    def __init__(self, module, needed):
+        self.module, self.needed = module, needed
+        self.config = self.models = self.reward = None
+
+    @property
+    def fields(self) -> dict:
+        """Fields of Config by name."""
+        return {f.name: f for f in dataclasses.fields(self.module.Config)}
+
+    def lacking(self) -> list[str]:
+        """Names that the trainer has not."""
+        if not dataclasses.is_dataclass(getattr(self.module, "Config", None)):
+            return lacking(self.module, self.needed, None)
+        return lacking(self.module, self.needed, self.fields) + lacking_fields(self.fields)
+
+    def parse(self, flags: list[str]) -> list[str]:
+        """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
+        words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+        given = dict(itertools.pairwise([*words, ""]))
+        embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
+        embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
+        for field in [] if {"-h", "--help"} & {*flags} else self.fields.values():
+            if field.default is not dataclasses.MISSING or f"--{field.name}" in given:
+                continue
+            value = embedded.get(field.name, "")
+            need(
+                value and (field.name == "teacher" or Path(value.removesuffix(":correctness_reward")).exists()),
+                f"got no --{field.name}; expected the flags of a run; try --{field.name}",
+            )
+            flags = [*flags, f"--{field.name}", value]
+        self.config = self.read(flags)
+        return []
+
+    def read(self, flags: list[str]):
+        """The settings of a command line, in the page's own way or else in transformers'."""
+        if hasattr(self.module, "parse_config"):
+            return self.module.parse_config(flags)
+        from transformers import HfArgumentParser
+
+        try:
+            return HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
+        except ValueError as error:  # unknown flags
+            raise UserError(f"{error}; expected those of the trainer; try --help") from error
+
+    user_errors = (SystemExit,)  # these trainers end with a sentence
+
+    def load(self) -> None:
+        """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
+        small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
+        small = {name: value for name, value in small.items() if name in self.fields}
+        config = dataclasses.replace(self.config, **small)
+        self.reward = self.module.load_reward(config.reward)
+        kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
+        self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
+        for name in ("critic", "reference"):
+            setattr(self.with_reference, name, getattr(self.with_reference, name, None))
+        self.models = copy.copy(self.with_reference)
+        self.models.reference = self.models.reference if getattr(config, "kl_coef", 0) else None
+        rows = self.module.load_rows(config, self.models.tokenizer, config.data)
+        random.Random(getattr(config, "seed", 0)).shuffle(rows)
+        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
+        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
+        self.config = dataclasses.replace(config, **{"batch_size": PROBES} if "batch_size" in self.fields else {})
+
+    @property
+    def device(self):
+        """The torch device."""
+        import torch
+
+        return torch.device(self.models.device)
+
+    @property
+    def precision(self) -> str:
+        """bf16 on a GPU that has it, or where the weights are; else fp32."""
+        import torch
+
+        gpu = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if gpu or next(self.models.policy.parameters()).dtype != torch.float32 else "fp32"
+
+    def chat_of(self, row: dict) -> list[dict]:
+        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
+        if isinstance(row["prompt"], str):
+            return [{"role": "user", "content": row["prompt"]}] if getattr(self.config, "chat", True) else []
+        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
+
+    def scores(self, samples: list[dict]):
+        """(scores, values by reward function) of the completions of `rows`."""
+        return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
+
+    def sampled(self):
+        """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
+        return self.generated([row["prompt_ids"] for row in self.rows])
+
+    def generated(self, prompts: list[list[int]]):
+        """(samples, batch) by the trainer's sampler, one completion a prompt."""
+        import torch
+
+        torch.manual_seed(0)
+        batch = self.module.generate(self.config, self.models, prompts)
+        return self.samples_of(prompts, batch), batch
+
+    def samples_of(self, prompts: list[list[int]], batch: dict) -> list[dict]:
+        """Samples of a batch that the trainer generated.
+
+        `trained` [n] tells which tokens after the prompt the policy sampled: those of the mask, those with a log-prob,
+        and the last; others in between are of tools or of the user.
+        """
+        samples, names = [], ("input_ids", "attention_mask", "response_mask", "rollout_logprobs")
+        for prompt, *row in zip(prompts, *(batch[name].cpu() for name in names), strict=True):
+            ids, trained, seen = (x[row[1].bool()] for x in (row[0], row[2], row[3]))
+            if ids[: len(prompt)].tolist() != list(prompt) or len(ids) == len(prompt):
+                raise ValueError("a row of generate() does not begin with its prompt, or has nothing after it")
+            ids, trained = ids[len(prompt) :].tolist(), ((trained != 0) | (seen != 0))[len(prompt) :].tolist()
+            finished = ids[-1] in self.models.eos_ids
+            text = self.models.tokenizer.decode(ids[:-1] if finished else ids)
+            sample = {"prompt_ids": list(prompt), "response_ids": ids, "trained": [*trained[:-1], True]}
+            samples.append(sample | {"completion": text, "finished": finished})
+        return samples
+
+    def greedy(self, prompts: list[list[int]]) -> list[list[int]]:
+        """Greedy completions of a batch of prompts."""
+        batch = self.module.generate(self.config, self.models, prompts, greedy=True)
+        return [sample["response_ids"] for sample in self.samples_of(prompts, batch)]
+
+    def weights_changed(self) -> None:
+        """Nothing to do: the sampler is the policy itself."""
+
+    def collate(self, samples: list[dict]) -> dict:
+        """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
+        import torch
+
+        left, right = (max(len(s[key]) for s in samples) for key in ("prompt_ids", "response_ids"))
+
+        def padded(fill, prompt, response):
+            rows = [(prompt(s), response(s)) for s in samples]
+            rows = [[fill] * (left - len(p)) + p + r + [fill] * (right - len(r)) for p, r in rows]
+            return torch.tensor(rows, device=self.device)
+
+        batch = {
+            "input_ids": padded(self.models.pad_id, lambda s: s["prompt_ids"], lambda s: s["response_ids"]),
+            "attention_mask": padded(0, lambda s: [1] * len(s["prompt_ids"]), lambda s: [1] * len(s["response_ids"])),
+            "response_mask": padded(0, lambda s: [0] * len(s["prompt_ids"]), lambda s: [*map(int, s["trained"])]),
+        }
+        batch["rollout_logprobs"] = batch["input_ids"] * 0.0
+        batch["scores"] = torch.tensor([float(s.get("score", 0.0)) for s in samples], device=self.device)
+        return batch
+
+    def laid_out(self, samples: list[dict]):
+        """(samples, batch) as the trainer lays them out: completions of its own, for these prompts."""
+        return self.generated([sample["prompt_ids"] for sample in samples])
+
+    def logprobs(self, batch: dict, **settings):
+        """(log-probs, entropy), [B, T] each, without gradient."""
+        import torch
+
+        config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
+        with torch.no_grad():
+            if hasattr(self.module, "token_logprobs"):
+                return self.module.token_logprobs(config, self.models.policy, batch)
+            dist = torch.log_softmax(self.module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
+            found = dist.gather(-1, batch["input_ids"][mask][:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+            return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found)
+
+    def experience(self, samples: list[dict], models=None, **settings) -> dict:
+        """The training batch made of samples."""
+        models, batch = models or self.models, self.collate(samples)
+        batch["rollout_logprobs"] = self.logprobs(batch)[0]  # pages stop where sampler and trainer differ
+        if not self.has_policy_loss:
+            return batch
+        return self.module.make_experience(self.with_kl(models, **settings), models, batch)
+
+    def with_kl(self, models, **settings):
+        """The settings, with KL if there is a reference, and without if not."""
+        kl = {"kl_coef": (self.config.kl_coef or 0.05) if models.reference is not None else 0.0}
+        return dataclasses.replace(self.config, **kl if "kl_coef" in self.fields else {}, **settings)
+
+    def per_pass(self, rows: int, width: int = 1) -> dict:
+        """The settings with which so many rows of a batch go through the networks at once."""
+        return {"micro_batch": rows}
+
+    def chunked(self, tokens: int) -> dict:
+        """The settings with which the output layer sees so many tokens at once; none where there are no such."""
+        return {"chunk": tokens} if hasattr(self.config, "chunk") else {}
+
+    def gradients(self, batch: dict, count: int, **settings) -> list:
+        """Gradients by the trainer's accumulate_gradients of `count` rows."""
+        import torch
+
+        config, rows = dataclasses.replace(self.config, **settings), torch.arange(count, device=self.device)
+        try:
+            self.module.accumulate_gradients(config, self.models, batch, rows)
+            return take_gradients(self.models)
+        finally:
+            rest(self.models)
+
+    def gae(self, *tensors_and_numbers):
+        """(advantages, returns) by the trainer's own function."""
+        return self.module.gae(*tensors_and_numbers)
+
+    def without_critic(self) -> dict:
+        """The settings with which the loss is the policy's alone."""
+        return {"vf_coef": 0.0} if hasattr(self.config, "vf_coef") else {}
+
+    @property
+    def has_policy_loss(self) -> bool:
+        """Whether it trains by advantages; else by the divergence from a teacher."""
+        return "teacher" not in self.fields
+
+    def starts_update(self, samples: list[dict], models) -> None:
+        """Begin an update as of a run, on samples."""
+        import torch
+
+        batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
+        groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
+        optimizer, step = torch.optim.AdamW(groups, lr=0.0), getattr(self.config, "critic_warmup_steps", 0) + 1
+        self.module.update(self.with_kl(models), models, optimizer, batch, step)
+
+    def swap_loss(self, function):
+        """Put a function in the place of the policy loss, where there is one."""
+        if not self.has_policy_loss:
+            return function
+        old, self.module.policy_loss = self.module.policy_loss, function
+        return old
+
+    def definitions(self):
+        """(the losses of which the trainer's has to be one, why there is none)."""
+        if self.has_policy_loss:
+            return [dataclasses.replace(d, constant=self.config.max_new_tokens) for d in LOSSES_OF_PAPERS], ""
+        teacher = {"kl_coef": 1.0, "teacher": self.models.teacher}
+        return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""
+
+    def group_of(self, samples: list[dict]):
+        """(the group of each sample, why advantages of a group need not sum to 0)."""
+        if "group_size" not in self.fields:
+            return [], "advantages are not of groups"
+        return [i // self.config.group_size for i in range(len(samples))], ""
+
+    def values_after(self, ids):
+        """Values [T] of the text up to each token of ids [1, T], by the plain critic; None without one."""
+        if self.models.critic is None:
+            return None
+        return self.models.critic(input_ids=ids, attention_mask=ids * 0 + 1).logits[0, :, 0].float()
+
+
+# ------------------------------------------------------------------------- loading (src/programs/selfcheck/loading.py)
+
+
+def load_trainer(file: str):
+    """The trainer of a file, as the checks see it; raise UserError where it cannot be loaded or lacks a name."""
+    path = Path(file)
+    need(
+        path.suffix == ".py" and path.is_file(),
+        f"got trainer {file!r}, which is no Python file; expected TRAINER.py first, then its flags; "
+        "try scripts/ppo_train.py",
+    )
+    module = import_file(path)
+    # a page samples with `generate`, a script with an engine; a copy that has neither is what it lacks less of
+    kinds = [OnePage(module, ONE_PAGE), ScriptsTrainer(module, SCRIPT)]
+    trainer = min(kinds, key=lambda kind: len(kind.lacking()) / len(kind.needed))
+    names = trainer.lacking()
+    need(
+        not names or not re.search(r"^\s*(from|import) trl\b", path.read_text(encoding="utf-8"), re.MULTILINE),
+        f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
+        "can be called; try templates/grpo.py",
+    )
+    need_names(file, names)
+    return trainer
+
+
+def need_names(file: str, names: list[str]) -> None:
+    """Raise UserError if a trainer lacks names."""
+    need(
+        not names,
+        f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; "
+        "try selfcheck.py --contract",
+    )
+
+
+def import_file(path: Path):
+    """The module of a file, which is not run."""
+    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
+    sys.path.insert(0, str(path.resolve().parent))  # as if it were run
+    spec = importlib.util.spec_from_file_location("checked_trainer", path)
+    sys.modules["checked_trainer"] = trainer = importlib.util.module_from_spec(spec)  # dataclasses look here
+    try:
+        spec.loader.exec_module(trainer)
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"got trainer {str(path)!r}: importing it raises {type(error).__name__}: {error}; expected a module that "
+            "runs nothing at import; try `if __name__ == '__main__': main()` at its end"
+        ) from error
+    return trainer
 
 
 # --------------------------------------------------------------------------- oracle (src/programs/selfcheck/oracle.py)
 
 
 def own_autocast(s: Subject):
-    """The mixed precision that `--precision` names."""
+    """The mixed precision of the trainer."""
     import torch
 
-    if s.config.precision == "fp32":
+    if s.trainer.precision == "fp32":
         return contextlib.nullcontext()
-    return torch.autocast(s.models.device.type, dtype={"bf16": torch.bfloat16}.get(s.config.precision, torch.float16))
+    dtype = {"bf16": torch.bfloat16}.get(s.trainer.precision, torch.float16)
+    return torch.autocast(s.trainer.device.type, dtype=dtype)
+
+
+def own_scale(s: Subject) -> float:
+    """What a loss is multiplied by, so that fp16 can hold its gradient."""
+    return 2.0**12 if s.trainer.precision == "fp16" else 1.0
+
+
+def own_ids(s: Subject, sample: dict):
+    """Ids [1, T] of one sequence alone, without padding."""
+    import torch
+
+    return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.trainer.device)
+
+
+def sampled_places(sample: dict) -> list[int]:
+    """Which of the tokens after the prompt the policy sampled: all, unless `trained` says otherwise."""
+    return [i for i, yes in enumerate(sample.get("trained", [True] * len(sample["response_ids"]))) if yes]
+
+
+def own_dists(s: Subject, network, sample: dict, width: int | None = None):
+    """Log-probs [n, V] over the vocabulary where a network predicts a sample's n sampled tokens."""
+    import torch
+
+    ids, n = own_ids(s, sample), len(sample["response_ids"])
+    with own_autocast(s):
+        logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
+    logits = logits[-n - 1 : -1, :width][sampled_places(sample)]  # entry t - 1 predicts t
+    return torch.log_softmax(logits.float() / s.trainer.config.temperature, dim=-1)
 
 
 def own_forward(s: Subject, sample: dict):
-    """(log-probs, entropies), both [n], of a sample's n response tokens: one sequence alone, without padding."""
-    import torch
-
-    n = len(sample["response_ids"])
-    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)  # [1, T]
-    with own_autocast(s):
-        logits = s.models.policy(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
-    dist = torch.log_softmax(logits[-n - 1 : -1].float() / s.config.temperature, dim=-1)  # entry t - 1 predicts t
-    return dist.gather(-1, ids[0, -n:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+    """(log-probs, entropies), both [n], of a sample's n sampled tokens."""
+    dist, n = own_dists(s, s.models.policy, sample), len(sample["response_ids"])
+    targets = own_ids(s, sample)[0, -n:][sampled_places(sample)]
+    return dist.gather(-1, targets[:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
 
 
 def own_logprobs(s: Subject, samples: list[dict] | None = None):
-    """Log-probs of all response tokens of the samples (the probes, unless given), [tokens]."""
+    """Log-probs of all sampled tokens of the samples (the probes, unless given), [tokens]."""
     import torch
 
     with torch.no_grad():
         return torch.cat([own_forward(s, sample)[0] for sample in (samples or s.probes)])
 
 
-def own_policy_gradients(s: Subject, batch: dict) -> list:
+def own_values(s: Subject, sample: dict):
+    """Values [n] of the text before each of the n tokens after a prompt; None without a critic."""
+    n = len(sample["response_ids"])
+    with own_autocast(s):
+        values = s.trainer.values_after(own_ids(s, sample))
+    return None if values is None else values[-n - 1 : -1]
+
+
+def own_policy_gradients(s: Subject, batch: dict, definition: Definition) -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
-    scale = 2.0**12 if s.config.precision == "fp16" else 1.0
-    at = response_columns(batch, s.probes)
+    at, scale = response_columns(batch, s.probes), own_scale(s)
     for i, sample in enumerate(s.probes):
         logprobs, entropy = own_forward(s, sample)
         ratio = (logprobs - logprobs.detach()).exp()
-        loss = own_divergence(s, sample) - s.config.entropy_coef * entropy.sum()
+        loss = own_divergence(s, sample, definition) - definition.entropy_coef * entropy.sum()
         if "advantages" in batch:
             loss = loss - (batch["advantages"][i, at[i]].detach() * ratio).sum()
-        (loss / own_divisor(s, len(at[i]), sum(map(len, at))) * scale).backward()
-    return take_gradients(s, scale)[:1]
+        (loss / own_divisor(definition, len(at[i]), at) * scale).backward()
+    return take_gradients(s.models, scale)[:1]
 
 
-def own_divergence(s: Subject, sample: dict):
-    """Sum over the response of kl_coef * divergence from the teacher, where the trainer distils by one."""
+def own_divergence(s: Subject, sample: dict, definition: Definition):
+    """Sum over the sampled tokens of kl_coef * divergence from the teacher, where there is one."""
     import torch
 
-    objective = getattr(s.config, "objective", "policy_gradient")
-    if objective == "policy_gradient" or s.config.kl_top_k or not hasattr(s.models.teachers[0], "model"):
+    if definition.teacher is None:
         return 0.0
-    n, dists = len(sample["response_ids"]), []
-    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)
-    width = s.models.teachers[0].width
-    for network in (s.models.policy, s.models.teachers[0].model):
-        with own_autocast(s):
-            logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -n - 1 : -1, :width]
-        dists.append(torch.log_softmax(logits.float() / s.config.temperature, dim=-1))
-    student, teacher = dists[0], dists[1].detach()
-    beta = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, s.config.beta)
+    student = own_dists(s, s.models.policy, sample, definition.width)
+    with torch.no_grad():
+        teacher = own_dists(s, definition.teacher, sample, definition.width)
+    width, beta = min(student.shape[-1], teacher.shape[-1]), definition.beta  # one of them may have rows of padding
+    student, teacher = (torch.log_softmax(x[:, :width], dim=-1) for x in (student, teacher))
     mixture = (1 - beta) * student.exp() + beta * teacher.exp()
     forward = (teacher.exp() * (teacher - (student if beta == 0 else mixture.log()))).sum()
     reverse = (student.exp() * (student - (teacher if beta == 1 else mixture.log()))).sum()
     parts = {0.0: forward, 1.0: reverse}.get(beta, beta * forward + (1 - beta) * reverse)
-    return s.config.kl_coef * parts
+    return definition.kl_coef * parts
 
 
-def own_divisor(s: Subject, length: int, tokens: int) -> float:
-    """What the sum of a sequence's token losses is divided by, for its length and all the tokens of the minibatch."""
-    how, sequences = getattr(s.config, "aggregation", "token_mean"), len(s.probes)
+def own_divisor(definition: Definition, length: int, sequences: list) -> float:
+    """What the sum of a sequence's token losses is divided by, for its length and all sequences of the minibatch."""
+    if definition.aggregation == "token_mean":
+        return sum(map(len, sequences))
     per_sequence = {"seq_mean_token_mean": length, "seq_mean_token_sum": 1}
-    per_sequence |= {"seq_mean_token_sum_norm": s.config.max_new_tokens}
-    if how == "token_mean":
-        return tokens
-    return sequences * per_sequence.get(how, getattr(s.config, "norm_length", 1))
+    return len(sequences) * per_sequence.get(definition.aggregation, definition.constant)
 
 
-def response_columns(batch: dict, samples: list[dict]) -> list:
-    """The columns of each sample's response: its last real tokens, wherever the trainer puts its padding."""
+def own_value_gradients(s: Subject, batch: dict, value_clip: float, vf_coef: float) -> list:
+    """Gradients of vf_coef * mean of 1/2 max((V - R)^2, (V_old + clip(V - V_old) - R)^2), of the critic alone.
+
+    V is of the plain critic; mask, old values and returns are the batch's.
+    """
+    import torch
+
+    total, scale = batch["response_mask"].sum(), own_scale(s)
+    for i, columns in enumerate(columns_after_prompts(batch, s.probes)):
+        old, returns, mask = (batch[name][i, columns] for name in ("values", "returns", "response_mask"))
+        values = own_values(s, s.probes[i])
+        loss = (values - returns) ** 2
+        if value_clip:
+            near = torch.minimum(torch.maximum(values, old - value_clip), old + value_clip)
+            loss = torch.maximum(loss, (near - returns) ** 2)
+        (vf_coef * 0.5 * (loss * mask).sum() / total * scale).backward()
+    return take_gradients(s.models, scale)[1:]
+
+
+def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
+    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone."""
+    advantages = values * 0
+    for i, columns in enumerate(row.nonzero().flatten().tolist() for row in mask):
+        r, v = ([x[i, c].item() for c in columns] for x in (rewards, values))
+        v.append(0.0)  # nothing comes after the last token
+        delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
+        for t, column in enumerate(columns):
+            advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
+    return advantages
+
+
+def columns_after_prompts(batch: dict, samples: list[dict]) -> list:
+    """The columns of each sample's tokens after the prompt: its last real ones, wherever the trainer pads."""
     pairs = zip(batch["attention_mask"], samples, strict=True)
     return [mask.nonzero().squeeze(-1)[-len(sample["response_ids"]) :] for mask, sample in pairs]
 
 
+def response_columns(batch: dict, samples: list[dict]) -> list:
+    """The columns of each sample's sampled tokens."""
+    return [c[sampled_places(x)] for c, x in zip(columns_after_prompts(batch, samples), samples, strict=True)]
+
+
 def at_responses(x, batch: dict, samples: list[dict]):
-    """The entries of x [B, T] at the response tokens, [tokens]."""
+    """The entries of x [B, T] at the sampled tokens, [tokens]."""
     import torch
 
     return torch.cat([x[i, columns] for i, columns in enumerate(response_columns(batch, samples))])
@@ -379,40 +1056,43 @@ def own_mask(batch: dict, samples: list[dict]):
     return mask
 
 
+# --------------------------------------------------------------- trainer side (src/programs/selfcheck/trainer_side.py)
+
+
+def experience(s: Subject, models=None, **settings) -> dict:
+    """The trainer's batch made of the probes."""
+    return s.trainer.experience(s.probes, models, **settings)
+
+
+def settled(s: Subject) -> dict:
+    """The trainer's batch without a graph and with current log-probs throughout: one fault shows in one check."""
+    batch = {name: x.detach() for name, x in experience(s).items()}
+    current = s.trainer.logprobs(s.trainer.collate(s.probes))[0]
+    return batch | {name: current for name in s.trainer.settled_logprobs if name in batch}
+
+
+def response_logprobs(s: Subject, samples: list[dict], batch: dict | None = None):
+    """The trainer's log-probs of the sampled tokens, [tokens]."""
+    batch = batch or s.trainer.collate(samples)
+    return at_responses(s.trainer.logprobs(batch)[0], batch, samples)
+
+
 # ------------------------------------------------------------------------- prepare (src/programs/selfcheck/prepare.py)
 
 
-def prepare(trainer, config) -> Subject:
-    """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
-    trainer.check_config(config)
-    device = trainer.start_processes(config)
-    if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
-        trainer.settle_precision(config, device)
-    reward = trainer.load_reward(config)
-    rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
-    small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
-    small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
-    small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
-    small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
-    small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
-    few = dataclasses.replace(config, **small)
-    with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
-    trainer.check_context(config, with_reference, rows + held_out)
-    models = with_reference
-    if not config.kl_coef:
-        models = copy.copy(with_reference)
-        models.reference = None
-    engine = getattr(trainer, "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine")(few, models)
-    drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
-    picked = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
-    subject = Subject(trainer, few, models, with_reference, engine, reward, picked, make_probes(picked))
-    subject.config = dataclasses.replace(few, batch_size=len(subject.probes))
+def prepare(trainer) -> Subject:
+    """Load everything through the trainer, and make the sequences on which it is checked."""
+    trainer.load()
+    subject = Subject(trainer, make_probes(trainer.rows, trainer.takes_holes))
     subject.initial = own_logprobs(subject)
     return subject
 
 
-def make_probes(rows: list[dict]) -> list[dict]:
-    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts."""
+def make_probes(rows: list[dict], holes: bool) -> list[dict]:
+    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts.
+
+    With `holes` the second has a token in its response that the policy has not sampled, as a tool's output is.
+    """
     probes = []
     for i, row in enumerate(rows[:PROBES]):
         ids = list(row["prompt_ids"])[-PROBE_TOKENS:]
@@ -420,6 +1100,7 @@ def make_probes(rows: list[dict]) -> list[dict]:
         sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
         response = endless[1 : 4 + 2 * (PROBES - i)]
         sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
+        sample["trained"] = [not (holes and i == 1 and j == 2) for j in range(len(response))]
         score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
         sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
         probes.append(sample | {"score": score})
@@ -432,9 +1113,9 @@ def move(s: Subject) -> None:
 
     scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
     for attempt in range(8):
-        generator = torch.Generator(s.models.device).manual_seed(attempt)
+        generator = torch.Generator(s.trainer.device).manual_seed(attempt)
         with torch.no_grad():
-            for p in (p for network in networks(s) for p in network.parameters() if p.requires_grad):
+            for p in (p for network in networks(s.models) for p in network.parameters() if p.requires_grad):
                 size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
                 noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
                 p.add_(noise, alpha=scale * size)
@@ -442,23 +1123,28 @@ def move(s: Subject) -> None:
         if s.moved >= enough:
             break
         scale *= 2
-    s.engine.sync()
+    s.trainer.weights_changed()
 
 
-# --------------------------------------------------------------------------- checks (src/programs/selfcheck/checks.py)
-
-CHECKS = {}  # name -> (function, what to do when it fails, whether it needs the moved policy)
+# ----------------------------------------------------------------------------- check (src/programs/selfcheck/check.py)
 
 
 def check(advice: str, moved: bool = True):
-    """Register `check(subject) -> (passed or None for not applicable, what was measured)` under its own name."""
+    """Mark `function(subject) -> (passed or None for not applicable, what was measured)` as a check.
 
-    def register(function):
-        CHECKS[function.__name__] = (function, advice, moved)
+    Args:
+        advice: what to do when it fails.
+        moved: whether the policy has to be off its start.
+    """
+
+    def mark(function):
+        function.advice, function.moved = advice, moved
         return function
 
-    return register
+    return mark
 
+
+# --------------------------------------------------------------- input checks (src/programs/selfcheck/input_checks.py)
 
 ANSWER = "Yes"  # text of the assistant turns rendered here
 
@@ -473,7 +1159,7 @@ def special_tokens(s: Subject):
     tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
     eos, bos, closing = tokenizer.eos_token_id, tokenizer.bos_token_id, turn_end(tokenizer)
     rows = s.models.policy.get_input_embeddings().weight.shape[0]
-    prompts = [list(row["prompt_ids"]) for row in s.rows]
+    prompts = [list(row["prompt_ids"]) for row in s.trainer.rows]
     faults = {
         "no end token": not ends,
         f"the tokenizer's end token {eos} is not among them": eos is not None and eos not in ends,
@@ -508,27 +1194,20 @@ def turn_end(tokenizer) -> list[int]:
 def template_ends_at_generation(s: Subject):
     """The ids of a prompt are those of prompt + answer up to where the answer starts."""
     tokenizer = s.models.tokenizer
-    chats = [row for row in s.rows if sent_as_chat(s, row)]
+    chats = [row for row in s.trainer.rows if s.trainer.chat_of(row)]
     if not tokenizer.chat_template:
         return None, "no chat template"
     if not chats:
         return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
-    settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
+    settings = json.loads(getattr(s.trainer.config, "chat_template_kwargs", "") or "{}")
     for row in chats:
-        turns = [*sent_as_chat(s, row), {"role": "assistant", "content": ANSWER}]
+        turns = [*s.trainer.chat_of(row), {"role": "assistant", "content": ANSWER}]
         whole = tokenizer.apply_chat_template(turns, return_dict=True, **settings)["input_ids"]
         if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
             ends = tokenizer.decode(row["prompt_ids"])[-30:]
             return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"
     ends = tokenizer.decode(chats[0]["prompt_ids"])[-30:]
     return True, f"{len(chats)} prompts end where an assistant turn starts: {ends!r}"
-
-
-def sent_as_chat(s: Subject, row: dict) -> list[dict]:
-    """The messages that a prompt is sent as, without an answer yet; none for plain text."""
-    if isinstance(row["prompt"], str):
-        return [{"role": "user", "content": row["prompt"]}] if getattr(s.config, "chat", False) else []
-    return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
 
 def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
@@ -546,46 +1225,142 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
 @check("mend the reward function named here: one finite number or None per completion", moved=False)
 def reward_answers(s: Subject):
     """The reward functions answer for samples of the untouched policy."""
-    samples = sampled(s)
-    texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
-    scores, parts = s.reward(s.rows, texts, ids)
+    samples, _ = s.trainer.sampled()
+    scores, parts = s.trainer.scores(samples)
     finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)
     text = f"{len(scores)} scores, mean {statistics.fmean(scores):.3g}, std {statistics.pstdev(scores):.3g}"
     for name, values in parts.items():
         known = [value for value in values if value is not None]
         text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
     if len(set(scores)) == 1:
-        longest = f"at most {s.config.max_new_tokens} tokens long here"
-        text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {texts[0][:40]!r})"
+        longest = f"at most {s.trainer.config.max_new_tokens} tokens long here"
+        example = samples[0]["completion"][:40]
+        text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
     return finite, text
 
 
-def sampled(s: Subject) -> list[dict]:
-    """Completions by the trainer's sampler, unscored."""
-    import numpy as np
+# ------------------------------------------------------- advantage checks (src/programs/selfcheck/advantage_checks.py)
 
-    def no_reward(rows, completions, completion_ids):
-        return [0.0] * len(rows), {"none": [0.0] * len(rows)}
-
-    noise = np.random.default_rng(0).random((len(s.rows), s.config.max_new_tokens))
-    return s.trainer.collect(s.config, s.models, s.engine, no_reward, s.rows, noise, {})
+GAMMA, LAMBDA = 0.9, 0.8
+# holes in two rows, pads on either side
+RESPONSES = (
+    (0, 0, 1, 1, 1, 1, 1, 1, 1),
+    (0, 0, 0, 1, 0, 0, 1, 1, 0),
+    (0, 0, 1, 1, 1, 0, 0, 0, 0),
+    (0, 0, 1, 0, 1, 1, 0, 1, 1),
+)
 
 
 @check("set weight and bias of the value head to 0: values of a random head are noise in every advantage", moved=False)
 def value_head_zero(s: Subject):
     """A new critic values everything at 0."""
     batch = experience(s)
-    if not hasattr(s.models.critic, "head") or "values" not in batch:
+    if "values" not in batch or not has_critic(s):
         return None, "no critic with a value head"
     peak = at_responses(batch["values"], batch, s.probes).abs().max().item()
     return peak == 0, f"largest value before training {peak:.2g}"
+
+
+def has_critic(s: Subject) -> bool:
+    """Whether a network values texts."""
+    import torch
+
+    with torch.no_grad():
+        return own_values(s, s.probes[0]) is not None
+
+
+@check(
+    "A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, where t + 1 is the next sampled token: "
+    "carry V and A past tokens outside the mask, begin with 0 after the last, and give advantages + values as returns",
+    moved=False,
+)
+def gae_formula(s: Subject):
+    """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes."""
+    import torch
+
+    if not has_critic(s):
+        return None, "no critic"
+    mask = torch.tensor(RESPONSES)
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = (torch.randn(mask.shape, generator=generator) * mask for _ in range(2))
+    advantages, returns = s.trainer.gae(rewards, values, mask, GAMMA, LAMBDA)
+    own, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
+    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, own), (returns, own + values))]
+    text = f"advantages {gaps[0]:.1e} and returns {gaps[1]:.1e} from the formula, gamma {GAMMA}, lambda {LAMBDA}"
+    return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
+
+
+@check(
+    "train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V - V_old, "
+    "-value_clip, value_clip) - R)^2), V of the text before each token"
+)
+def value_loss_gradient(s: Subject):
+    """The critic's gradient is that of the definition, also where the clip bites and in a response with a hole."""
+    if not has_critic(s):
+        return None, "no critic"
+    config = s.trainer.config
+    coefficient, clip = config.vf_coef or 0.5, getattr(config, "value_clip", 0.0)
+    gaps, ratios = [], []
+    batch = with_values(s, clip or 0.2)
+    for bound in {clip, 0.0} if clip else {0.0, 0.2} if hasattr(config, "value_clip") else {0.0}:
+        settings = {"vf_coef": coefficient} | ({"value_clip": bound} if hasattr(config, "value_clip") else {})
+        got = s.trainer.gradients(batch, PROBES, **settings)[1:]
+        expected = own_value_gradients(s, batch, bound, coefficient)
+        gaps.append(relative(got, expected))
+        ratios.append(length_ratio(got, expected))
+    text = f"trainer's and defined gradient of the critic {largest(gaps):.1e} apart, "
+    return largest(gaps) <= s.limits[1], text + f"{' and '.join(f'{x:.4g}' for x in ratios)} times as long"
+
+
+def with_values(s: Subject, clip: float) -> dict:
+    """The trainer's batch with a hole, and old values and returns on either side of the clip."""
+    import torch
+
+    batch, count = {name: x.clone() for name, x in settled(s).items()}, 0
+    hole = response_columns(batch, s.probes)[0][1]
+    for name in {"response_mask", "loss_mask"} & {*batch}:
+        batch[name][0, hole] = 0
+    moves, errors = (-3.0, -0.5, 0.5, 3.0), (1.5, -1.5, 0.3, -0.3, 2.5)  # in clips; no two terms are near each other
+    for i, columns in enumerate(columns_after_prompts(batch, s.probes)):
+        with torch.no_grad():
+            values = own_values(s, s.probes[i])
+        for value, column in zip(values, columns, strict=True):
+            batch["values"][i, column] = value - clip * moves[count % 4]
+            batch["returns"][i, column] = value + clip * errors[count % 5]
+            count += 1
+    return batch
+
+
+@check("subtract from each score the mean of its own group, whose completions are neighbours in the batch", moved=False)
+def group_advantages(s: Subject):
+    """The advantages of a group sum to 0, and are 0 where all its scores are equal."""
+    groups, reason = s.trainer.group_of(s.probes)
+    if not groups:
+        return None, reason
+    batch = experience(s)
+    firsts = first_advantages(s, batch)
+    sums = {group: sum(x for g, x in zip(groups, firsts, strict=True) if g == group) for group in groups}
+    equal = [sample | {"score": 1.0, "rewards": {"probe": 1.0}} for sample in s.probes]
+    flat = first_advantages(s, s.trainer.experience(equal))
+    peak, none = largest(map(abs, sums.values())), largest(map(abs, flat))
+    text = f"largest sum of a group {peak:.1e} of {largest(map(abs, firsts)):.3g}; of equal scores {none:.1e}"
+    return peak <= 1e-4 * max(1.0, largest(map(abs, firsts))) and none <= 1e-3, text
+
+
+def first_advantages(s: Subject, batch: dict) -> list[float]:
+    """The advantage of each completion, at its first token."""
+    columns = response_columns(batch, s.probes)
+    return [batch["advantages"][i, at[0]].item() for i, at in enumerate(columns)]
+
+
+# ------------------------------------------------------------- policy checks (src/programs/selfcheck/policy_checks.py)
 
 
 @check("load the reference from --model and freeze it; with LoRA use the base with its adapters off")
 def reference_is_initial(s: Subject):
     """The reference gives the untouched policy's log-probs, while the policy has moved."""
     if s.models.reference is None:
-        return None, "kl_coef is 0"
+        return None, "no reference: kl_coef is 0, or there is none"
     batch = experience(s)
     passed, text = agree(at_responses(batch["ref_logprobs"], batch, s.probes), s.initial, s.limits[0])
     return passed, f"reference and untouched policy {text}; the policy moved by {s.moved:.2g}"
@@ -594,16 +1369,13 @@ def reference_is_initial(s: Subject):
 @check("compute old_logprobs with the policy itself, before the first optimizer step, dropout off, same temperature")
 def first_update_ratio(s: Subject):
     """At the first optimizer step of an update the old policy is the current one, not the reference."""
-    variants = [s.with_reference] if s.models.reference is not None else [s.with_reference, s.models]
-    peaks = []
-    for models in variants:
-        config = dataclasses.replace(s.config, kl_coef=s.config.kl_coef or 0.05)
-        batch = {name: x.detach() for name, x in experience(s, models).items()}
-        optimizer, health = s.trainer.make_optimizer(config, models), {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
-        with watching(s, stop=True) as calls:
-            step = getattr(config, "critic_warmup_steps", 0)
-            s.trainer.update(config, models, optimizer, new_scaler(s), batch, step, health)
-        rest(s)
+    if not s.trainer.has_policy_loss:
+        return None, "the divergence from a teacher has no old policy"
+    with_reference, peaks = s.trainer.with_reference, []
+    for models in [with_reference] if s.models.reference is not None else [with_reference, s.models]:
+        with watching(s.trainer, stop=True) as calls:
+            s.trainer.starts_update(s.probes, models)
+        rest(s.models)
         if not calls:
             return False, "update() never called the policy loss"
         logprobs, old_logprobs, _ = calls[0]
@@ -616,20 +1388,17 @@ def first_update_ratio(s: Subject):
 @check("divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling")
 def sampler_agreement(s: Subject):
     """Log-probs as the sampler saw them are the trainer's."""
-    samples = sampled(s)
-    logprobs, _, batch = trainer_logprobs(s, samples)
-    seen = [x for sample in samples for x in sample["rollout_logprobs"]]
-    ours = at_responses(logprobs, batch, samples)
-    passed, text = agree(ours.new_tensor(seen), ours, s.limits[0])
-    return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(seen)} tokens"
+    samples, batch = s.trainer.sampled()
+    ours = response_logprobs(s, samples, batch | {"response_mask": own_mask(batch, samples)})
+    passed, text = agree(at_responses(batch["rollout_logprobs"], batch, samples), ours, s.limits[0])
+    return passed, f"sampler and trainer {text}, temperature {s.trainer.config.temperature:g}, {len(ours)} tokens"
 
 
 @check("take the log-prob of token t from the logits at t - 1, divided by the temperature")
 def logprob_shift(s: Subject):
     """The trainer's log-prob of token t is that of the plain model."""
-    logprobs, _, batch = trainer_logprobs(s, s.probes)
     own = own_logprobs(s)
-    passed, text = agree(at_responses(logprobs, batch, s.probes), own, s.limits[0])
+    passed, text = agree(response_logprobs(s, s.probes), own, s.limits[0])
     return passed, f"trainer and model {text}, {len(own)} tokens"
 
 
@@ -638,21 +1407,22 @@ def padding(s: Subject):
     """Neither the side nor the amount of padding changes log-probs or greedy completions."""
     import torch
 
-    batch = s.trainer.collate(s.probes, s.models.pad_id, s.models.device)
-    for mask in batch["attention_mask"]:
+    for mask in s.trainer.laid_out(s.probes)[1]["attention_mask"]:
         real = mask.nonzero().squeeze(-1)
         if real[-1] - real[0] + 1 != len(real):
             return False, "pads stand between a prompt and its response"
+    batch = s.trainer.collate(s.probes)
     names, fill = ("input_ids", "attention_mask", "response_mask"), {"input_ids": s.models.pad_id}
     wide = {name: torch.nn.functional.pad(batch[name], (5, 3), value=fill.get(name, 0)) for name in names}
     alone = torch.cat([response_logprobs(s, [probe]) for probe in s.probes])
-    by_row, at_once = (experience(s, micro_batch_tokens=n) for n in (1, 2**30))  # these trim their padding
-    by_row, at_once = (at_responses(x["old_logprobs"].detach(), x, s.probes) for x in (by_row, at_once))
     results = {
         "in a batch": agree(response_logprobs(s, s.probes), alone, s.limits[0]),
         "with more pads": agree(response_logprobs(s, s.probes, wide), alone, s.limits[0]),
-        "in micro-batches": agree(by_row, at_once, s.limits[0]),
     }
+    pieces = [experience(s, **s.trainer.per_pass(n)) for n in (1, ALL_ROWS)]  # scripts trim the padding of these
+    pieces = [at_responses(x["old_logprobs"].detach(), x, s.probes) for x in pieces if "old_logprobs" in x]
+    if pieces:
+        results["in micro-batches"] = agree(*pieces, s.limits[0])
     bad = [f"{name} log-probs are {text}" for name, (passed, text) in results.items() if not passed]
     differing = greedy_differences(s)
     if differing:
@@ -661,18 +1431,11 @@ def padding(s: Subject):
     return not bad, "; ".join(bad) or text
 
 
-def response_logprobs(s: Subject, samples: list[dict], batch: dict | None = None):
-    """The trainer's log-probs of the response tokens, [tokens]."""
-    logprobs, _, batch = trainer_logprobs(s, samples, batch=batch)
-    return at_responses(logprobs, batch, samples)
-
-
 def greedy_differences(s: Subject) -> int:
     """How many greedy completions differ between a batch and alone, near-ties aside."""
-    engine = s.trainer.HFEngine(s.config, s.models)
     prompts, count = [probe["prompt_ids"] for probe in s.probes], 0
-    for prompt, (together, _) in zip(prompts, engine.generate(prompts, None), strict=True):
-        alone = engine.generate([prompt], None)[0][0]
+    for prompt, together in zip(prompts, s.trainer.greedy(prompts), strict=True):
+        alone = s.trainer.greedy([prompt])[0]
         same = 0
         while same < min(len(alone), len(together)) and alone[same] == together[same]:
             same += 1
@@ -688,98 +1451,116 @@ def greedy_differences(s: Subject) -> int:
 def accumulation(s: Subject):
     """Gradients do not depend on the micro-batches."""
     batch = settled(s)
-    whole = trainer_gradients(s, batch, micro_batch_tokens=2**30)
-    two_rows = 2 * batch["input_ids"].shape[1]
-    worst = largest(relative(trainer_gradients(s, batch, micro_batch_tokens=n), whole) for n in (1, two_rows))
+    width = batch["input_ids"].shape[1]
+    one, two, whole = (s.trainer.gradients(batch, PROBES, **s.trainer.per_pass(n, width)) for n in (1, 2, ALL_ROWS))
+    worst = largest(relative(parts, whole) for parts in (one, two))
     return worst <= s.limits[1], f"1, 2 and {len(s.probes)} rows per micro-batch: gradients {worst:.1e} apart"
 
 
 @check("let every piece of the chunked log-probs see its own rows and targets, and the gradient of all of them")
 def chunking(s: Subject):
     """Log-probs, entropies and gradients in small pieces are those in one piece."""
-    if not hasattr(s.config, "logits_chunk"):
-        return None, "the trainer has no logits_chunk"
-    vocabulary = s.models.policy.get_input_embeddings().weight.shape[0]
-    batch, many = settled(s), 2**40
-    whole = trainer_logprobs(s, s.probes, dataclasses.replace(s.config, logits_chunk=many))
-    gradients = trainer_gradients(s, batch, logits_chunk=many, entropy_coef=0.01)
+    all_at_once = s.trainer.chunked(ALL_ROWS)
+    if not all_at_once:
+        return None, "the output layer sees all tokens of a pass at once"
+    batch, probes = settled(s), s.trainer.collate(s.probes)
+    whole, gradients = s.trainer.logprobs(probes, **all_at_once), s.trainer.gradients(batch, PROBES, **all_at_once)
     passed, gaps, text = True, [], ""
-    for size in (1, 5 * vocabulary):
-        parts = trainer_logprobs(s, s.probes, dataclasses.replace(s.config, logits_chunk=size))
-        for a, b in zip(parts[:2], whole[:2], strict=True):
+    for size in (1, 5):
+        settings = s.trainer.chunked(size)
+        for a, b in zip(s.trainer.logprobs(probes, **settings), whole, strict=True):
             close, text = agree(at_responses(a, batch, s.probes), at_responses(b, batch, s.probes), s.limits[0])
             passed = passed and close
-        gaps.append(relative(trainer_gradients(s, batch, logits_chunk=size, entropy_coef=0.01), gradients))
+        gaps.append(relative(s.trainer.gradients(batch, PROBES, **settings), gradients))
     return passed and largest(gaps) <= s.limits[1], f"entropy {text}; gradients {largest(gaps):.1e} apart"
 
 
-@check("compute the experience under torch.no_grad() and give the policy loss advantages that are constants")
+@check(
+    "compute the experience under torch.no_grad() and give the policy loss advantages that are constants; a loss that "
+    "is meant to be another than those of the papers fails here too"
+)
 def advantages_detached(s: Subject):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition."""
     graphs = {name for name, x in experience(s).items() if x.requires_grad}
     batch = settled(s)
-    with watching(s) as calls:
-        without_critic = {"vf_coef": 0.0} if hasattr(s.config, "vf_coef") else {}
-        gradients = trainer_gradients(s, batch, **without_critic)[:1]
+    with watching(s.trainer) as calls:
+        gradients = s.trainer.gradients(batch, PROBES, **s.trainer.without_critic())[:1]
     for _, old, advantages in calls:
         given = {"old_logprobs given to the loss": old, "advantages given to the loss": advantages}
         graphs |= {name for name, x in given.items() if x.requires_grad}
     if graphs:
         return False, f"gradients flow through {', '.join(sorted(graphs))}"
-    if getattr(s.config, "loss", "clip") == "clip_cov":
-        return None, "Clip-Cov leaves out tokens of its choice"
-    if getattr(s.config, "kl_top_k", 0):
-        return None, "the divergence is of chosen tokens"
-    expected = own_policy_gradients(s, batch)
-    worst, size = relative(gradients, expected), (gradients[0].norm() / expected[0].norm().clamp(min=1e-12)).item()
-    return worst <= s.limits[1], f"trainer's and defined policy gradient {worst:.1e} apart, {size:.4g} times as long"
+    definitions, reason = s.trainer.definitions()
+    if not definitions:
+        return None, reason
+    worst, ratio, name = min(compared(gradients, own_policy_gradients(s, batch, d), d.name) for d in definitions)
+    text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
+    return worst <= s.limits[1], text + f" ({name})" * bool(name)
+
+
+def compared(gradients: list, expected: list, name: str) -> tuple[float, float, str]:
+    """(relative difference, ratio of the lengths, name of the definition)."""
+    return largest([relative(gradients, expected)]), length_ratio(gradients, expected), name
 
 
 @check("let response_mask be 1 on sampled tokens only, and multiply every per-token loss by it")
 def prompt_gradient(s: Subject):
     """Neither prompt nor pad tokens enter the loss."""
     batch = settled(s)
-    mask = own_mask(batch, s.probes)
-    wrong = int((batch["response_mask"] != mask).sum())
-    real = batch["attention_mask"].bool()
-    spoilt = {name: x + 3.0 * (1 - mask) if x.is_floating_point() else x for name, x in batch.items()}
+    samples, laid_out = s.trainer.laid_out(s.probes)
+    right = own_mask(laid_out, samples)
+    wrong, count = int((laid_out["response_mask"] != right).sum()), right.numel()
+    mask, real = own_mask(batch, s.probes), batch["attention_mask"].bool()
+    spoilt = {name: x + 3.0 * (1 - mask) if per_token(x, mask) else x for name, x in batch.items()}
     spoilt["input_ids"] = batch["input_ids"].where(real, batch["input_ids"].new_tensor(s.probes[0]["prompt_ids"][-1]))
-    worst = relative(trainer_gradients(s, spoilt), trainer_gradients(s, batch))
-    text = f"response_mask wrong at {wrong} of {mask.numel()} tokens; "
+    worst = relative(s.trainer.gradients(spoilt, PROBES), s.trainer.gradients(batch, PROBES))
+    text = f"response_mask wrong at {wrong} of {count} tokens; "
     return not wrong and worst <= s.limits[1], text + f"gradients {worst:.1e} apart with spoilt prompts and pads"
 
 
-def run_checks(s: Subject) -> list[dict]:
-    """Run every check; one that raises fails with the text of its exception."""
-    results = []
-    for name, (function, advice, moved) in CHECKS.items():
-        try:
-            if moved and not s.moved:
-                move(s)
-            passed, text = function(s)
-        except Exception as error:
-            rest(s)
-            passed, text = False, f"{type(error).__name__}: {error}"
-        status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
-        row = {"name": name, "status": status, "measured": " ".join(text.split())[:400]}
-        results.append(row | {"try": advice if status == "FAIL" else ""})
-    return results
+def per_token(x, mask) -> bool:
+    """Whether x holds a number for each token."""
+    return x.is_floating_point() and x.shape == mask.shape
 
 
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
+
+CHECKS = (
+    *(special_tokens, template_ends_at_generation, reward_answers, value_head_zero, gae_formula, group_advantages),
+    *(reference_is_initial, first_update_ratio, sampler_agreement, logprob_shift, padding, accumulation, chunking),
+    *(advantages_detached, prompt_gradient, value_loss_gradient),
+)
 
 
 def selfcheck(file: str, flags: list[str]) -> list[dict]:
     """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError."""
     trainer = load_trainer(file)
-    config = trainer.parse_config(flags)
+    need_names(file, trainer.parse(flags))
     try:
-        subject = prepare(trainer, config)
-    except trainer.UserError as error:
-        raise UserError(str(error)) from error
+        subject = prepare(trainer)
+    except trainer.user_errors as error:
+        raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
         raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
     return run_checks(subject)
+
+
+def run_checks(s: Subject) -> list[dict]:
+    """Run every check; one that raises, or ends the program, fails with the text of its exception."""
+    results = []
+    for function in CHECKS:
+        try:
+            if function.moved and not s.moved:
+                move(s)
+            passed, text = function(s)
+        except (Exception, SystemExit) as error:
+            rest(s.models)
+            said = str(error).removeprefix("error: ")
+            passed, text = False, said if isinstance(error, SystemExit) else f"{type(error).__name__}: {said}"
+        status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
+        row = {"name": function.__name__, "status": status, "measured": " ".join(text.split())[:400]}
+        results.append(row | {"try": function.advice if status == "FAIL" else ""})
+    return results
 
 
 def print_table(results: list[dict], seconds: float) -> None:
@@ -794,14 +1575,20 @@ def print_table(results: list[dict], seconds: float) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
-        usage="selfcheck.py [-h] TRAINER.py [the trainer's flags] [--json]",
+        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--json]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("trainer", metavar="TRAINER.py", help="the script to check; its flags follow")
+    parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
+    if options.contract:
+        print(contract())
+        return 0
+    if not options.trainer:
+        parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     started = time.perf_counter()

@@ -23,7 +23,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import ROOT, TINY_LM, load_script, run_script, script_env
+from conftest import ROOT, TINY_LM, load_module, load_script, run_script, script_env
 
 FOLDERS = ("references", "benchmarks", "evals", "examples", "assets", "scripts", "templates", "tools", "tests")
 MARKDOWN = sorted(
@@ -157,6 +157,9 @@ def script_problems(script: str, flags: list[str]) -> list[str]:
     """Unknown flags of scripts/NAME.py; the trainers' parsers also see types and choices, and raise."""
     trainer = "ppo_train"
     if script == "selfcheck" and flags and flags[0].endswith(".py"):
+        if flags[0].startswith("templates/"):
+            load_module(ROOT / flags[0], "documented_template").parse_config([f for f in flags[1:] if f != "--json"])
+            return []
         name = flags.pop(0).removeprefix("scripts/").removesuffix(".py")
         trainer = name if (ROOT / "scripts" / f"{name}.py").exists() else trainer
         flags = [flag for flag in flags if flag not in ("--json", "--help")]

@@ -1,4 +1,4 @@
-"""scripts/selfcheck.py: a clean trainer passes, and each check fails, by name, on a trainer with that fault."""
+"""scripts/selfcheck.py on the scripts: clean ones pass, and each check fails, by name, on one with that fault."""
 
 import json
 import resource
@@ -64,26 +64,30 @@ def planted(tmp_path):
 NAMES = {
     *("special_tokens", "template_ends_at_generation", "reward_answers", "value_head_zero", "reference_is_initial"),
     *("first_update_ratio", "sampler_agreement", "logprob_shift", "padding", "accumulation", "chunking"),
-    *("advantages_detached", "prompt_gradient"),
+    *("advantages_detached", "prompt_gradient", "gae_formula", "value_loss_gradient", "group_advantages"),
 }
+
+
+NO_GROUPS, NO_CRITIC = {"group_advantages"}, {"value_head_zero", "gae_formula", "value_loss_gradient"}
+NO_REFERENCE = {"reference_is_initial"}
 
 
 @pytest.mark.parametrize(
     ("flags", "not_applicable"),
     [
-        ("", set()),
-        ("--critic shared --temperature 0.7 --entropy_coef 0.05", set()),
-        ("--kl_coef 0", {"reference_is_initial"}),
-        ("--lora_rank 4", set()),
-        ("--precision bf16 --gradient_checkpointing", set()),
-        ("--algorithm grpo --kl_coef 0", {"reference_is_initial", "value_head_zero"}),
-        ("--algorithm grpo --kl_estimator k2", {"value_head_zero"}),
-        ("--algorithm dr_grpo --loss gspo --lora_rank 4", {"reference_is_initial", "value_head_zero"}),
-        ("--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", {"value_head_zero"}),
-        ("--algorithm remax --loss reinforce", {"value_head_zero"}),
-        ("--algorithm maxrl --loss kl_cov", {"reference_is_initial", "value_head_zero"}),
-        ("--algorithm gdpo --loss cispo", {"reference_is_initial", "value_head_zero"}),
-        ("--algorithm clip_cov", {"reference_is_initial", "value_head_zero", "advantages_detached"}),
+        ("", NO_GROUPS),
+        ("--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", NO_GROUPS),
+        ("--kl_coef 0", NO_GROUPS | NO_REFERENCE),
+        ("--lora_rank 4", NO_GROUPS),
+        ("--precision bf16 --gradient_checkpointing", NO_GROUPS),
+        ("--algorithm grpo --kl_coef 0", NO_REFERENCE | NO_CRITIC),
+        ("--algorithm grpo --kl_estimator k2", NO_CRITIC),
+        ("--algorithm dr_grpo --loss gspo --lora_rank 4", NO_REFERENCE | NO_CRITIC),
+        ("--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", NO_CRITIC | NO_GROUPS),  # KL in the reward
+        ("--algorithm remax --loss reinforce", NO_CRITIC | NO_GROUPS),
+        ("--algorithm maxrl --loss kl_cov", NO_REFERENCE | NO_CRITIC),
+        ("--algorithm gdpo --loss cispo", NO_REFERENCE | NO_CRITIC | NO_GROUPS),
+        ("--algorithm clip_cov", NO_REFERENCE | NO_CRITIC | {"advantages_detached"}),
     ],
 )
 def test_clean_trainer_passes(run_checks, flags, not_applicable):
@@ -183,6 +187,12 @@ ALONE = {
         "models = Models(policy, critic, reference, tokenizer, eos_ids",
         "models = Models(policy, critic, reference, tokenizer, [7]",
     ),
+    "values past a hole are dropped": (
+        "gae_formula",
+        "        next_value = torch.where(keep, values[:, t], next_value)\n",
+        "        next_value = values[:, t] * keep\n",
+    ),
+    "value loss without 1/2": ("value_loss_gradient", "    return 0.5 * loss\n", "    return loss\n"),
     "entropy of the first chunk only": (
         "chunking",
         "    return torch.cat(logprobs), torch.cat(entropy)\n",
@@ -235,7 +245,7 @@ def test_nothing_is_written(run_checks, planted, tmp_path):
     ("trainer", "flags", "message"),
     [
         ("absent.py", [], "'absent.py', which is no Python file"),
-        (str(LIBRARY), [], "without UserError, parse_config, check_config"),
+        (str(LIBRARY), [], "without Config, load_models, load_rows"),
         (str(PPO), ["--data", "absent.jsonl"], "'absent.jsonl', which is not a file"),
         (str(PPO), ["--batch_size", "7", "--minibatches", "2"], "try --batch_size 8"),
         (str(PPO), ["--model", "./absent"], "'./absent', which is not a folder"),
@@ -276,5 +286,7 @@ def test_command_line_prints_a_table():
     done = run_script("selfcheck", PPO, "--data", EVAL_DATA, "--device", "cpu")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert {line.split()[0]: line.split()[1] for line in lines[:-1]} == dict.fromkeys(NAMES, "pass")
-    assert lines[-1].startswith("13 pass, 0 FAIL, 0 n/a in ")
+    assert {line.split()[0]: line.split()[1] for line in lines[:-1]} == dict.fromkeys(NAMES, "pass") | {
+        "group_advantages": "n/a"
+    }
+    assert lines[-1].startswith("15 pass, 0 FAIL, 1 n/a in ")

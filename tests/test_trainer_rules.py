@@ -299,7 +299,8 @@ def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
                 seen.add((isinstance(module, GradientCheckpointingLayer), module.training))
 
     monkeypatch.setattr(ppo, "accumulate_gradients", look)
-    subject = SimpleNamespace(trainer=ppo, config=config, models=models, probes=[])
-    selfcheck.trainer_gradients(subject, {})
+    trainer = selfcheck.ScriptsTrainer(ppo, ())
+    trainer.config, trainer.models = config, models
+    trainer.gradients({}, 0)
     assert seen == {(True, True), (False, False)}
     assert not any(module.training for module in models.policy.modules()), "and leaves it"

@@ -5,35 +5,49 @@
 #   "torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
-"""Check a PPO trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
+"""Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
 
-TRAINER.py is scripts/ppo_train.py or your adapted copy; it is loaded by path and its own functions are called on a few
-short sequences. What they return is compared with computations made here from the published formulas and the plain
-`model(input_ids, attention_mask).logits`:
+TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, or your copy of one; it is
+loaded by path and its own functions are called on a few short sequences (`--contract` lists them). What they return is
+compared with computations made here from the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
+    divergence   d/dtheta  1/N sum over response tokens of KL(student || teacher) over the vocabulary, where one distils
+    GAE          A_t = sum_l (gamma lambda)^l (r_{t+l} + gamma V_{t+l+1} - V_{t+l}) over response tokens, returns A + V
+    critic       d/dphi  vf_coef/N sum of 1/2 max((V - R)^2, (V_old + clip(V - V_old, -value_clip, value_clip) - R)^2)
+
+The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
+which, and for distillation whether it is the reverse or the forward KL.
 
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing is written to disk.
 
-Deliberately left out: whether the settings learn anything, several processes, and code that only a longer run reaches
-(checkpoints, schedules). Batch, prompts and completions are cut to a few short ones; other settings stay yours.
+Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
+(checkpoints, schedules), and a page's `train` and `rollout`. Batch, prompts and completions are cut to a few short
+ones; other settings stay yours. What is not given of model, data and reward is the embedded one.
 
-    python scripts/selfcheck.py scripts/ppo_train.py                                  # CPU, the embedded model, seconds
-    python scripts/selfcheck.py my_ppo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
-        --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing      # the flags of the run, one GPU
-    CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo.py --config run.yaml --json   # before a torchrun launch
+    python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
+    python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
+        --reward my_rewards.py:correct                                                # the flags of the run, one GPU
+    CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo_train.py --config run.yaml --json   # before torchrun
 
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 ROOMS = (
-    "trainer",
+    "contract",
     "subject",
-    "trainer_side",
+    "measures",
+    "scripts_trainer",
+    "one_page",
+    "loading",
     "oracle",
+    "trainer_side",
     "prepare",
-    "checks",
+    "check",
+    "input_checks",
+    "advantage_checks",
+    "policy_checks",
     "run",
 )

@@ -2,94 +2,154 @@
 
 import contextlib
 
-from programs.selfcheck.subject import Subject
-from programs.selfcheck.trainer_side import take_gradients
+from programs.selfcheck.measures import take_gradients
+from programs.selfcheck.subject import Definition, Subject
 
 
 def own_autocast(s: Subject):
-    """The mixed precision that `--precision` names."""
+    """The mixed precision of the trainer."""
     import torch
 
-    if s.config.precision == "fp32":
+    if s.trainer.precision == "fp32":
         return contextlib.nullcontext()
-    return torch.autocast(s.models.device.type, dtype={"bf16": torch.bfloat16}.get(s.config.precision, torch.float16))
+    dtype = {"bf16": torch.bfloat16}.get(s.trainer.precision, torch.float16)
+    return torch.autocast(s.trainer.device.type, dtype=dtype)
+
+
+def own_scale(s: Subject) -> float:
+    """What a loss is multiplied by, so that fp16 can hold its gradient."""
+    return 2.0**12 if s.trainer.precision == "fp16" else 1.0
+
+
+def own_ids(s: Subject, sample: dict):
+    """Ids [1, T] of one sequence alone, without padding."""
+    import torch
+
+    return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.trainer.device)
+
+
+def sampled_places(sample: dict) -> list[int]:
+    """Which of the tokens after the prompt the policy sampled: all, unless `trained` says otherwise."""
+    return [i for i, yes in enumerate(sample.get("trained", [True] * len(sample["response_ids"]))) if yes]
+
+
+def own_dists(s: Subject, network, sample: dict, width: int | None = None):
+    """Log-probs [n, V] over the vocabulary where a network predicts a sample's n sampled tokens."""
+    import torch
+
+    ids, n = own_ids(s, sample), len(sample["response_ids"])
+    with own_autocast(s):
+        logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
+    logits = logits[-n - 1 : -1, :width][sampled_places(sample)]  # entry t - 1 predicts t
+    return torch.log_softmax(logits.float() / s.trainer.config.temperature, dim=-1)
 
 
 def own_forward(s: Subject, sample: dict):
-    """(log-probs, entropies), both [n], of a sample's n response tokens: one sequence alone, without padding."""
-    import torch
-
-    n = len(sample["response_ids"])
-    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)  # [1, T]
-    with own_autocast(s):
-        logits = s.models.policy(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
-    dist = torch.log_softmax(logits[-n - 1 : -1].float() / s.config.temperature, dim=-1)  # entry t - 1 predicts t
-    return dist.gather(-1, ids[0, -n:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+    """(log-probs, entropies), both [n], of a sample's n sampled tokens."""
+    dist, n = own_dists(s, s.models.policy, sample), len(sample["response_ids"])
+    targets = own_ids(s, sample)[0, -n:][sampled_places(sample)]
+    return dist.gather(-1, targets[:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
 
 
 def own_logprobs(s: Subject, samples: list[dict] | None = None):
-    """Log-probs of all response tokens of the samples (the probes, unless given), [tokens]."""
+    """Log-probs of all sampled tokens of the samples (the probes, unless given), [tokens]."""
     import torch
 
     with torch.no_grad():
         return torch.cat([own_forward(s, sample)[0] for sample in (samples or s.probes)])
 
 
-def own_policy_gradients(s: Subject, batch: dict) -> list:
+def own_values(s: Subject, sample: dict):
+    """Values [n] of the text before each of the n tokens after a prompt; None without a critic."""
+    n = len(sample["response_ids"])
+    with own_autocast(s):
+        values = s.trainer.values_after(own_ids(s, sample))
+    return None if values is None else values[-n - 1 : -1]
+
+
+def own_policy_gradients(s: Subject, batch: dict, definition: Definition) -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
-    scale = 2.0**12 if s.config.precision == "fp16" else 1.0
-    at = response_columns(batch, s.probes)
+    at, scale = response_columns(batch, s.probes), own_scale(s)
     for i, sample in enumerate(s.probes):
         logprobs, entropy = own_forward(s, sample)
         ratio = (logprobs - logprobs.detach()).exp()
-        loss = own_divergence(s, sample) - s.config.entropy_coef * entropy.sum()
+        loss = own_divergence(s, sample, definition) - definition.entropy_coef * entropy.sum()
         if "advantages" in batch:
             loss = loss - (batch["advantages"][i, at[i]].detach() * ratio).sum()
-        (loss / own_divisor(s, len(at[i]), sum(map(len, at))) * scale).backward()
-    return take_gradients(s, scale)[:1]
+        (loss / own_divisor(definition, len(at[i]), at) * scale).backward()
+    return take_gradients(s.models, scale)[:1]
 
 
-def own_divergence(s: Subject, sample: dict):
-    """Sum over the response of kl_coef * divergence from the teacher, where the trainer distils by one."""
+def own_divergence(s: Subject, sample: dict, definition: Definition):
+    """Sum over the sampled tokens of kl_coef * divergence from the teacher, where there is one."""
     import torch
 
-    objective = getattr(s.config, "objective", "policy_gradient")
-    if objective == "policy_gradient" or s.config.kl_top_k or not hasattr(s.models.teachers[0], "model"):
+    if definition.teacher is None:
         return 0.0
-    n, dists = len(sample["response_ids"]), []
-    ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.models.device)
-    width = s.models.teachers[0].width
-    for network in (s.models.policy, s.models.teachers[0].model):
-        with own_autocast(s):
-            logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -n - 1 : -1, :width]
-        dists.append(torch.log_softmax(logits.float() / s.config.temperature, dim=-1))
-    student, teacher = dists[0], dists[1].detach()
-    beta = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, s.config.beta)
+    student = own_dists(s, s.models.policy, sample, definition.width)
+    with torch.no_grad():
+        teacher = own_dists(s, definition.teacher, sample, definition.width)
+    width, beta = min(student.shape[-1], teacher.shape[-1]), definition.beta  # one of them may have rows of padding
+    student, teacher = (torch.log_softmax(x[:, :width], dim=-1) for x in (student, teacher))
     mixture = (1 - beta) * student.exp() + beta * teacher.exp()
     forward = (teacher.exp() * (teacher - (student if beta == 0 else mixture.log()))).sum()
     reverse = (student.exp() * (student - (teacher if beta == 1 else mixture.log()))).sum()
     parts = {0.0: forward, 1.0: reverse}.get(beta, beta * forward + (1 - beta) * reverse)
-    return s.config.kl_coef * parts
+    return definition.kl_coef * parts
 
 
-def own_divisor(s: Subject, length: int, tokens: int) -> float:
-    """What the sum of a sequence's token losses is divided by, for its length and all the tokens of the minibatch."""
-    how, sequences = getattr(s.config, "aggregation", "token_mean"), len(s.probes)
+def own_divisor(definition: Definition, length: int, sequences: list) -> float:
+    """What the sum of a sequence's token losses is divided by, for its length and all sequences of the minibatch."""
+    if definition.aggregation == "token_mean":
+        return sum(map(len, sequences))
     per_sequence = {"seq_mean_token_mean": length, "seq_mean_token_sum": 1}
-    per_sequence |= {"seq_mean_token_sum_norm": s.config.max_new_tokens}
-    if how == "token_mean":
-        return tokens
-    return sequences * per_sequence.get(how, getattr(s.config, "norm_length", 1))
+    return len(sequences) * per_sequence.get(definition.aggregation, definition.constant)
 
 
-def response_columns(batch: dict, samples: list[dict]) -> list:
-    """The columns of each sample's response: its last real tokens, wherever the trainer puts its padding."""
+def own_value_gradients(s: Subject, batch: dict, value_clip: float, vf_coef: float) -> list:
+    """Gradients of vf_coef * mean of 1/2 max((V - R)^2, (V_old + clip(V - V_old) - R)^2), of the critic alone.
+
+    V is of the plain critic; mask, old values and returns are the batch's.
+    """
+    import torch
+
+    total, scale = batch["response_mask"].sum(), own_scale(s)
+    for i, columns in enumerate(columns_after_prompts(batch, s.probes)):
+        old, returns, mask = (batch[name][i, columns] for name in ("values", "returns", "response_mask"))
+        values = own_values(s, s.probes[i])
+        loss = (values - returns) ** 2
+        if value_clip:
+            near = torch.minimum(torch.maximum(values, old - value_clip), old + value_clip)
+            loss = torch.maximum(loss, (near - returns) ** 2)
+        (vf_coef * 0.5 * (loss * mask).sum() / total * scale).backward()
+    return take_gradients(s.models, scale)[1:]
+
+
+def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
+    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone."""
+    advantages = values * 0
+    for i, columns in enumerate(row.nonzero().flatten().tolist() for row in mask):
+        r, v = ([x[i, c].item() for c in columns] for x in (rewards, values))
+        v.append(0.0)  # nothing comes after the last token
+        delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
+        for t, column in enumerate(columns):
+            advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
+    return advantages
+
+
+def columns_after_prompts(batch: dict, samples: list[dict]) -> list:
+    """The columns of each sample's tokens after the prompt: its last real ones, wherever the trainer pads."""
     pairs = zip(batch["attention_mask"], samples, strict=True)
     return [mask.nonzero().squeeze(-1)[-len(sample["response_ids"]) :] for mask, sample in pairs]
 
 
+def response_columns(batch: dict, samples: list[dict]) -> list:
+    """The columns of each sample's sampled tokens."""
+    return [c[sampled_places(x)] for c, x in zip(columns_after_prompts(batch, samples), samples, strict=True)]
+
+
 def at_responses(x, batch: dict, samples: list[dict]):
-    """The entries of x [B, T] at the response tokens, [tokens]."""
+    """The entries of x [B, T] at the sampled tokens, [tokens]."""
     import torch
 
     return torch.cat([x[i, columns] for i, columns in enumerate(response_columns(batch, samples))])

@@ -8,22 +8,61 @@ import sys
 import time
 
 from parts.messages import UserError, say
-from programs.selfcheck.checks import run_checks
-from programs.selfcheck.prepare import prepare
-from programs.selfcheck.trainer import load_trainer
+from programs.selfcheck.advantage_checks import gae_formula, group_advantages, value_head_zero, value_loss_gradient
+from programs.selfcheck.contract import contract
+from programs.selfcheck.input_checks import reward_answers, special_tokens, template_ends_at_generation
+from programs.selfcheck.loading import load_trainer, need_names
+from programs.selfcheck.measures import rest
+from programs.selfcheck.policy_checks import (
+    accumulation,
+    advantages_detached,
+    chunking,
+    first_update_ratio,
+    logprob_shift,
+    padding,
+    prompt_gradient,
+    reference_is_initial,
+    sampler_agreement,
+)
+from programs.selfcheck.prepare import move, prepare
+from programs.selfcheck.subject import Subject
+
+CHECKS = (
+    *(special_tokens, template_ends_at_generation, reward_answers, value_head_zero, gae_formula, group_advantages),
+    *(reference_is_initial, first_update_ratio, sampler_agreement, logprob_shift, padding, accumulation, chunking),
+    *(advantages_detached, prompt_gradient, value_loss_gradient),
+)
 
 
 def selfcheck(file: str, flags: list[str]) -> list[dict]:
     """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError."""
     trainer = load_trainer(file)
-    config = trainer.parse_config(flags)
+    need_names(file, trainer.parse(flags))
     try:
-        subject = prepare(trainer, config)
-    except trainer.UserError as error:
-        raise UserError(str(error)) from error
+        subject = prepare(trainer)
+    except trainer.user_errors as error:
+        raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
         raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
     return run_checks(subject)
+
+
+def run_checks(s: Subject) -> list[dict]:
+    """Run every check; one that raises, or ends the program, fails with the text of its exception."""
+    results = []
+    for function in CHECKS:
+        try:
+            if function.moved and not s.moved:
+                move(s)
+            passed, text = function(s)
+        except (Exception, SystemExit) as error:
+            rest(s.models)
+            said = str(error).removeprefix("error: ")
+            passed, text = False, said if isinstance(error, SystemExit) else f"{type(error).__name__}: {said}"
+        status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
+        row = {"name": function.__name__, "status": status, "measured": " ".join(text.split())[:400]}
+        results.append(row | {"try": function.advice if status == "FAIL" else ""})
+    return results
 
 
 def print_table(results: list[dict], seconds: float) -> None:
@@ -38,14 +77,20 @@ def print_table(results: list[dict], seconds: float) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
-        usage="selfcheck.py [-h] TRAINER.py [the trainer's flags] [--json]",
+        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--json]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("trainer", metavar="TRAINER.py", help="the script to check; its flags follow")
+    parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
+    if options.contract:
+        print(contract())
+        return 0
+    if not options.trainer:
+        parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     started = time.perf_counter()

@@ -1,0 +1,101 @@
+"""Checks of what goes in: tokens, template, reward."""
+
+import json
+import math
+import re
+import statistics
+
+from programs.selfcheck.check import check
+from programs.selfcheck.subject import Subject
+
+ANSWER = "Yes"  # text of the assistant turns rendered here
+
+
+@check(
+    "make pad, end tokens and tokenizer those of this checkpoint; where a turn ends with another token, add that to "
+    "eos_token_id in the model's generation config",
+    moved=False,
+)
+def special_tokens(s: Subject):
+    """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most."""
+    tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
+    eos, bos, closing = tokenizer.eos_token_id, tokenizer.bos_token_id, turn_end(tokenizer)
+    rows = s.models.policy.get_input_embeddings().weight.shape[0]
+    prompts = [list(row["prompt_ids"]) for row in s.trainer.rows]
+    faults = {
+        "no end token": not ends,
+        f"the tokenizer's end token {eos} is not among them": eos is not None and eos not in ends,
+        "an end token has no embedding": not all(0 <= i < rows for i in ends),
+        f"pad {pad} has no embedding": not 0 <= pad < rows,
+        "tokens without an embedding": len(tokenizer) > rows,
+        "prompt tokens without an embedding": max(map(max, prompts)) >= rows,
+        "prompts begin with two BOS tokens": bos is not None and any(ids[:2] == [bos, bos] for ids in prompts),
+        f"the template ends a turn with {closing}, no end token": closing and not set(closing) & set(ends),
+    }
+    names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
+    text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
+    found = [fault for fault, wrong in faults.items() if wrong]
+    return not found, "; ".join([text, *found])
+
+
+def turn_end(tokenizer) -> list[int]:
+    """The special tokens with which the chat template closes an assistant turn."""
+    if not tokenizer.chat_template:
+        return []
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": ANSWER}]
+    text = tokenizer.apply_chat_template(chat, tokenize=False).rpartition(ANSWER)[2]
+    special = set(tokenizer.all_special_ids)
+    return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
+
+
+@check(
+    "encode chat prompts with add_generation_prompt=True, and let the template's generation prompt be what it writes "
+    "before an assistant's text (no space at its end)",
+    moved=False,
+)
+def template_ends_at_generation(s: Subject):
+    """The ids of a prompt are those of prompt + answer up to where the answer starts."""
+    tokenizer = s.models.tokenizer
+    chats = [row for row in s.trainer.rows if s.trainer.chat_of(row)]
+    if not tokenizer.chat_template:
+        return None, "no chat template"
+    if not chats:
+        return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
+    settings = json.loads(getattr(s.trainer.config, "chat_template_kwargs", "") or "{}")
+    for row in chats:
+        turns = [*s.trainer.chat_of(row), {"role": "assistant", "content": ANSWER}]
+        whole = tokenizer.apply_chat_template(turns, return_dict=True, **settings)["input_ids"]
+        if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
+            ends = tokenizer.decode(row["prompt_ids"])[-30:]
+            return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"
+    ends = tokenizer.decode(chats[0]["prompt_ids"])[-30:]
+    return True, f"{len(chats)} prompts end where an assistant turn starts: {ends!r}"
+
+
+def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
+    """Whether `whole` is `ids` followed by ANSWER; an empty thinking part may stand on either side."""
+    tail = tokenizer.decode(whole[len(ids) :])
+    if whole[: len(ids)] != ids:
+        prompt, text = tokenizer.decode(ids), tokenizer.decode(whole)
+        head = re.sub(r"<think>\s*(</think>\s*)?$", "", prompt)  # opened by the generation prompt of reasoning models
+        if head == prompt or not text.startswith(head):
+            return False
+        tail = text[len(head) :]
+    return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
+
+
+@check("mend the reward function named here: one finite number or None per completion", moved=False)
+def reward_answers(s: Subject):
+    """The reward functions answer for samples of the untouched policy."""
+    samples, _ = s.trainer.sampled()
+    scores, parts = s.trainer.scores(samples)
+    finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)
+    text = f"{len(scores)} scores, mean {statistics.fmean(scores):.3g}, std {statistics.pstdev(scores):.3g}"
+    for name, values in parts.items():
+        known = [value for value in values if value is not None]
+        text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
+    if len(set(scores)) == 1:
+        longest = f"at most {s.trainer.config.max_new_tokens} tokens long here"
+        example = samples[0]["completion"][:40]
+        text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
+    return finite, text

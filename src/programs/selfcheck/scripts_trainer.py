@@ -1,0 +1,218 @@
+"""A script of this bundle, or a copy of one, as the checks see it."""
+
+import copy
+import dataclasses
+
+from programs.selfcheck.contract import lacking
+from programs.selfcheck.measures import rest, take_gradients
+from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition
+
+ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
+
+
+class ScriptsTrainer:
+    """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
+
+    settled_logprobs = ("old_logprobs", "ref_logprobs")
+    has_policy_loss = True
+    takes_holes = False  # responses without tokens of others in between
+
+    def __init__(self, module, needed):
+        self.module, self.needed = module, needed
+        self.config = self.models = self.engine = self.reward = None
+
+    def lacking(self) -> list[str]:
+        """Names that the trainer has not."""
+        return lacking(self.module, self.needed, None)
+
+    def parse(self, flags: list[str]) -> list[str]:
+        """Read the settings; names that these need, and the trainer has not."""
+        self.config = self.module.parse_config(flags)
+        critic = {"gae_lambda"} if getattr(self.config, "advantage", "") == "gae" else set()
+        return lacking(self.module, self.needed, critic)
+
+    @property
+    def user_errors(self) -> tuple:
+        """Exceptions that speak to the user."""
+        return (self.module.UserError, SystemExit)
+
+    def load(self) -> None:
+        """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
+        trainer, config = self.module, self.config
+        trainer.check_config(config)
+        device = trainer.start_processes(config)
+        if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
+            trainer.settle_precision(config, device)
+        self.reward = trainer.load_reward(config)
+        rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
+        small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
+        small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
+        small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
+        small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+        small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
+        few = dataclasses.replace(config, **small)
+        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
+        trainer.check_context(config, self.with_reference, rows + held_out)
+        self.models = self.with_reference
+        if not config.kl_coef:
+            self.models = copy.copy(self.with_reference)
+            self.models.reference = None
+        engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
+        self.engine = getattr(trainer, engine)(few, self.models)
+        drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
+        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
+        self.config = dataclasses.replace(few, batch_size=PROBES)
+
+    @property
+    def device(self):
+        """The torch device."""
+        return self.models.device
+
+    @property
+    def precision(self) -> str:
+        """fp32, bf16 or fp16."""
+        return self.config.precision
+
+    def chat_of(self, row: dict) -> list[dict]:
+        """The messages that a prompt is sent as, without an answer yet; none for plain text."""
+        if isinstance(row["prompt"], str):
+            return [{"role": "user", "content": row["prompt"]}] if getattr(self.config, "chat", False) else []
+        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
+
+    def scores(self, samples: list[dict]):
+        """(scores, values by reward function) of the completions of `rows`."""
+        texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
+        return self.reward(self.rows, texts, ids)
+
+    def sampled(self):
+        """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
+        import numpy as np
+
+        def no_reward(rows, completions, completion_ids):
+            return [0.0] * len(rows), {"none": [0.0] * len(rows)}
+
+        noise = np.random.default_rng(0).random((len(self.rows), self.config.max_new_tokens))
+        samples = self.module.collect(self.config, self.models, self.engine, no_reward, self.rows, noise, {})
+        return samples, self.collate(samples)
+
+    def greedy(self, prompts: list[list[int]]) -> list[list[int]]:
+        """Greedy completions of a batch of prompts."""
+        engine = self.module.HFEngine(self.config, self.models)
+        return [ids for ids, _ in engine.generate(prompts, None)]
+
+    def weights_changed(self) -> None:
+        """Tell the sampler."""
+        self.engine.sync()
+
+    def collate(self, samples: list[dict]) -> dict:
+        """Samples as a batch of [B, T] tensors."""
+        return self.module.collate(samples, self.models.pad_id, self.device)
+
+    def laid_out(self, samples: list[dict]):
+        """(samples, batch) as the trainer lays them out."""
+        return samples, self.collate(samples)
+
+    def logprobs(self, batch: dict, **settings):
+        """(log-probs, entropy), [B, T] each, without gradient."""
+        import torch
+
+        config = dataclasses.replace(self.config, **settings)
+        with torch.no_grad(), self.module.autocast(config, self.device):
+            hidden = self.module.predicting_states(self.models.policy, batch)
+            return self.module.token_logprobs(config, self.models.policy, hidden, batch)
+
+    def experience(self, samples: list[dict], models=None, **settings) -> dict:
+        """The training batch made of samples."""
+        config = dataclasses.replace(self.config, **settings)
+        return self.module.make_experience(config, models or self.models, samples, config.kl_coef or 0.05)
+
+    def per_pass(self, rows: int, width: int = 1) -> dict:
+        """The settings with which so many rows of a batch of that width go through the networks at once."""
+        return {"micro_batch_tokens": 1 if rows == 1 else rows * width}
+
+    def chunked(self, tokens: int) -> dict:
+        """The settings with which the output layer sees so many tokens at once; none where there are no such."""
+        if not hasattr(self.config, "logits_chunk"):
+            return {}
+        vocabulary = self.models.policy.get_input_embeddings().weight.shape[0]
+        return {"logits_chunk": tokens * vocabulary, "entropy_coef": 0.01}
+
+    def scaler(self):
+        """The gradient scaler of an fp16 run; one that does nothing otherwise."""
+        import torch
+
+        enabled = self.config.precision == "fp16"
+        return torch.amp.GradScaler(self.device.type, init_scale=2.0**12, enabled=enabled)
+
+    def gradients(self, batch: dict, count: int, **settings) -> list:
+        """Gradients by the trainer's accumulate_gradients of `count` rows, in the mode in which it trains."""
+        config, scaler = dataclasses.replace(self.config, **settings), self.scaler()
+        self.module.switch_checkpointing(self.models, self.config.gradient_checkpointing)
+        try:
+            self.module.accumulate_gradients(config, self.models, batch, list(range(count)), scaler)
+            return take_gradients(self.models, scaler.get_scale())
+        finally:
+            rest(self.models)
+
+    def gae(self, *tensors_and_numbers):
+        """(advantages, returns) by the trainer's own function."""
+        return self.module.gae(*tensors_and_numbers)
+
+    def without_critic(self) -> dict:
+        """The settings with which the loss is the policy's alone."""
+        return {"vf_coef": 0.0} if hasattr(self.config, "vf_coef") else {}
+
+    def starts_update(self, samples: list[dict], models) -> None:
+        """Begin an update as of a run, on samples."""
+        config = dataclasses.replace(self.config, kl_coef=self.config.kl_coef or 0.05)
+        batch = {name: x.detach() for name, x in self.experience(samples, models).items()}
+        optimizer = self.module.make_optimizer(config, models)
+        health = {"step": 0, "bad": 0, "kl_coef": config.kl_coef}
+        step = getattr(config, "critic_warmup_steps", 0)
+        self.module.update(config, models, optimizer, self.scaler(), batch, step, health)
+
+    def swap_loss(self, function):
+        """Put a function in the place of the policy loss, or of the entry of LOSSES that the settings name."""
+        if getattr(self.config, "loss", "clip") in ("clip", "clip_cov"):
+            old, self.module.policy_loss = self.module.policy_loss, function
+        else:
+            table, name = self.module.LOSSES, self.config.loss
+            old, table[name] = table[name], function
+        return old
+
+    def definitions(self):
+        """(the losses of which the trainer's has to be one, why there is none)."""
+        config = self.config
+        if getattr(config, "loss", "clip") == "clip_cov":
+            return [], "Clip-Cov leaves out tokens of its choice"
+        if getattr(config, "kl_top_k", 0):
+            return [], "the divergence is of chosen tokens"
+        how, known = getattr(config, "aggregation", "token_mean"), {"entropy_coef": config.entropy_coef}
+        length = config.max_new_tokens if how == "seq_mean_token_sum_norm" else getattr(config, "norm_length", 1)
+        objective = getattr(config, "objective", "policy_gradient")
+        if objective != "policy_gradient" and hasattr(self.models.teachers[0], "model"):
+            beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teachers[0]
+            known |= {"kl_coef": config.kl_coef, "beta": beta, "teacher": teacher.model, "width": teacher.width}
+        return [Definition("", how, length, **known)], ""
+
+    def group_of(self, samples: list[dict]):
+        """(the group of each sample, why advantages of a group need not sum to 0)."""
+        how = getattr(self.config, "advantage", "")
+        if hasattr(self.config, "objective") or how not in ZERO_SUM:
+            return [], "advantages are not of groups"
+        if self.config.group_size < 2:
+            return [], "one completion per prompt"
+        if self.config.kl_in == "reward" and self.config.kl_coef:
+            return [], "the KL in the reward differs within a group"
+        return [sample["group"] for sample in samples], ""
+
+    def values_after(self, ids):
+        """Values [T] of the text up to each token of ids [1, T], by the plain networks; None without a critic."""
+        critic = self.models.critic
+        if not hasattr(critic, "head"):
+            return None
+        policy, mask = self.models.policy, ids * 0 + 1
+        policy = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+        below = policy.base_model if policy.base_model is not policy else policy.model
+        states = (critic.backbone or below)(input_ids=ids, attention_mask=mask).last_hidden_state
+        return critic.head(states[0].float()).squeeze(-1)
