@@ -1,0 +1,120 @@
+"""Running calls of many conversations side by side: a time limit for each, and nothing that a call does ends the run.
+
+A job is a list of calls that are made in order, such as the tool calls of one answer; jobs run side by side, each in a
+daemon thread of its own, which ends with the job. What is async is awaited in one event loop, that of async rewards.
+A job that is out of time is left behind: its thread is told to end, which stops a loop written in Python at once and a
+call into C (`time.sleep`, a socket) as soon as that returns; a daemon thread never keeps the process from exiting.
+"""
+
+import asyncio
+import ctypes
+import inspect
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+
+from parts.messages import UserError
+from parts.reward_calls import reward_loop
+
+LOOP_PATIENCE = 5.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+
+
+@dataclass
+class Outcome:
+    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+
+    value: object = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+
+class OutOfTime(Exception):
+    """A call gave no answer within its limit."""
+
+
+class LeftBehind(SystemExit):
+    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+
+
+def awaited(value, seconds: float):
+    """A value, or what it comes to where it is awaitable."""
+    if not inspect.isawaitable(value):
+        return value
+    return asyncio.run_coroutine_threadsafe(asyncio.wait_for(value, seconds), reward_loop().loop).result()
+
+
+def run_job(calls: list, seconds: float, outcomes: list[Outcome]) -> None:
+    """Make calls in order and append what each came to."""
+    for call in calls:
+        start, value, problem = time.perf_counter(), None, None
+        try:
+            value = awaited(call(), seconds)
+        except LeftBehind:
+            raise
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+            problem = error
+        outcomes.append(Outcome(value, problem, time.perf_counter() - start))
+
+
+def leave_behind(thread: threading.Thread) -> None:
+    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+
+
+def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
+    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    found = outcomes[: len(calls)]
+    late = OutOfTime(f"no answer in {seconds:g} s")
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
+    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
+    rest = len(calls) - len(found) - len(missing)
+    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+
+
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
+def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
+    """Run jobs side by side and return the outcomes of their calls.
+
+    Args:
+        jobs: lists of functions without arguments; those of a job run in order.
+        seconds: limit for each job. As long as there are no more jobs than `side_by_side`, all are back by then.
+
+    Raises:
+        UserError: an async function blocks the event loop.
+    """
+    results = []
+    for start in range(0, len(jobs), side_by_side):
+        now = jobs[start : start + side_by_side]
+        outcomes = [[] for _ in now]
+        threads = [
+            threading.Thread(target=run_job, args=(calls, seconds, found), name="environment", daemon=True)
+            for calls, found in zip(now, outcomes, strict=True)
+        ]
+        deadline = time.monotonic() + seconds
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        results += [with_missing(calls, [*found], seconds) for calls, found in zip(now, outcomes, strict=True)]
+        late = [thread for thread in threads if thread.is_alive()]
+        for thread in late:
+            leave_behind(thread)
+        if late:
+            check_loop()
+    return results
