@@ -68,7 +68,7 @@ class SecondAttempt:
 
 
 class Submission:
-    """Rows {"prompt", "answer"}: the answer is given by a tool, as TRL shows an environment no text; 1 if it is right."""
+    """Rows {"prompt", "answer"}: the answer is given by a tool, as TRL shows no text to environments; 1 if right."""
 
     def reset(self, answer: str, **row) -> None:
         self.answer, self.submitted = str(answer), None

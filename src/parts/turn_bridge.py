@@ -68,13 +68,13 @@ class TurnBridge:
         """Whether an answer ended by itself, and was not cut off."""
         return bool(ids) and ids[-1] in self.end_ids
 
-    def seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+    def seam(
+        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
+    ) -> list[int]:
         """The rendering up to the token that ends the answer; [] where the template writes none there."""
-        begins = len(self.render(before, tools, guarded=False))
-        one, two = (
-            self.render([*before, answer, *({**reply, "content": text} for reply in replies)], tools, guarded=False)
-            for text in "01"
-        )
+        begins = len(self.render(before, tools, guarded))
+        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
+        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
         shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
         places = [i for i in range(begins, shared) if one[i] in self.end_ids]
         return one[: places[-1] + 1] if places else []
@@ -100,32 +100,43 @@ class TurnBridge:
 
     def check(self, tools: list[dict], talks: bool) -> str:
         """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
-        kinds = [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]
-        try:
-            problems = [self.probe(kind, tools) for kind in kinds]
-        except Exception as error:  # templates raise what they like
-            return f"it refuses such a conversation ({type(error).__name__}: {error})"
-        return next(filter(None, problems), "")
+        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
+            try:
+                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
+            except Exception as error:  # templates raise what they like
+                return f"it refuses such a conversation ({type(error).__name__}: {error})"
+            if all(problems):
+                return problems[0]
+        return ""
 
-    def probe(self, kind: str, tools: list[dict]) -> str:
+    def thought_places(self) -> list[str]:
+        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        template = self.chat_template or self.tokenizer.get_chat_template()
+        if "</think>" in template:
+            return ["content", "reasoning_content"]
+        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
+            return ["reasoning_content"]
+        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
+
+    def probe(self, kind: str, tools: list[dict], place: str) -> str:
         """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
         messages = [{"role": "user", "content": "Question"}]
         ids, decode = self.render(messages, tools), self.tokenizer.decode
         if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
             return "it does not show the tools to the model"
         for turn in range(PROBE_TURNS):
-            thought = self.thought(decode(ids), turn)
+            thought, thinks = probe_thought(decode(ids), turn, place)
             answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools)
-            whole = self.render([*messages, answer, *replies], tools, guarded=False)  # a thought is marked by tokens
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            whole = self.render([*messages, answer, *replies], tools, guarded=False)
             if whole[: len(ids)] != ids:
                 return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
             if not seam:
                 ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
                 return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
             said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
-            for part in (f"Thought {turn}" if thought else "", visible):
-                if part not in said:
+            for part in (thinks, visible):
+                if "".join(part.split()) not in "".join(said.split()):
                     return f"of an answer it keeps {said!r}, without {part!r}"
             if replies[0]["content"] not in after:
                 return f"it does not show messages of the role {kind}"
@@ -135,19 +146,6 @@ class TurnBridge:
                 return f"what it writes between turns depends on their number: {where}"
             messages, ids = [*messages, answer, *replies], whole
         return ""
-
-    def thought(self, prompt: str, turn: int) -> dict:
-        """What a model that thinks would think, in the field of the answer that the template reads; {} for no thought.
-
-        In the content it goes on from what the prompt may have begun of it.
-        """
-        template, said = self.chat_template or self.tokenizer.get_chat_template(), f"Thought {turn}"
-        if "</think>" in template and not prompt.rstrip().endswith("</think>"):  # else it is told not to think
-            begun = prompt[prompt.rfind("<think>") :] if prompt.rstrip().endswith("<think>") else "<think>\n"
-            return {"content": f"{begun}{said}\n</think>\n\n"}
-        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
-            return {"reasoning_content": said}
-        return {"thinking": said} if "message.thinking" in template and "</think>" not in template else {}  # gpt-oss
 
 
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
@@ -163,6 +161,16 @@ def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
 def stand_in_call(identity: str, name: str) -> dict:
     """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
+
+
+def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
+    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
+    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
+        return {}, ""
+    if place == "content":
+        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
+    return {place: said}, said
 
 
 def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
