@@ -200,7 +200,8 @@ def read_answer(
         if isinstance(form, dict):
             return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
         thought, closed, rest = text.rpartition("</think>")
-        if not closed and text.lstrip().startswith("<think>"):
+        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
+        if not closed and (begun or text.lstrip().startswith("<think>")):
             return {"role": "assistant", "content": text}, ""
         content, calls = CALL_FORMATS[form][0](rest, schemas)
     except BadCall as error:

@@ -7,6 +7,7 @@ call into C (`time.sleep`, a socket) as soon as that returns; a daemon thread ne
 """
 
 import asyncio
+import contextlib
 import ctypes
 import inspect
 import sys
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from parts.messages import UserError
 from parts.reward_calls import reward_loop
 
+SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
 LOOP_PATIENCE = 5.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
 
 
@@ -38,24 +40,39 @@ class LeftBehind(SystemExit):
     """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
 
 
-def awaited(value, seconds: float):
-    """A value, or what it comes to where it is awaitable."""
+async def limited(awaitable, seconds: float, limit: float):
+    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            return await awaitable
+    except TimeoutError:
+        if not clock.expired():
+            raise  # the function's own
+        raise OutOfTime(f"no answer in {limit:g} s") from None
+
+
+def made(call, seconds: float, limit: float):
+    """What a call returns, or comes to where that is awaitable."""
+    value = call()
     if not inspect.isawaitable(value):
         return value
-    return asyncio.run_coroutine_threadsafe(asyncio.wait_for(value, seconds), reward_loop().loop).result()
+    return asyncio.run_coroutine_threadsafe(limited(value, seconds, limit), reward_loop().loop).result()
 
 
-def run_job(calls: list, seconds: float, outcomes: list[Outcome]) -> None:
+def run_job(calls: list, seconds: float, outcomes: list[Outcome], gate: threading.Event) -> None:
     """Make calls in order and append what each came to."""
-    for call in calls:
-        start, value, problem = time.perf_counter(), None, None
-        try:
-            value = awaited(call(), seconds)
-        except LeftBehind:
-            raise
-        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
-            problem = error
-        outcomes.append(Outcome(value, problem, time.perf_counter() - start))
+    gate.wait()
+    begun = time.monotonic()
+    with contextlib.suppress(LeftBehind):
+        for call in calls:
+            start, value, problem = time.monotonic(), None, None
+            try:
+                value = made(call, begun + seconds - start, seconds)
+            except LeftBehind:
+                raise
+            except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                problem = error
+            outcomes.append(Outcome(value, problem, time.monotonic() - start))
 
 
 def leave_behind(thread: threading.Thread) -> None:
@@ -100,21 +117,32 @@ def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[
     """
     results = []
     for start in range(0, len(jobs), side_by_side):
-        now = jobs[start : start + side_by_side]
-        outcomes = [[] for _ in now]
-        threads = [
-            threading.Thread(target=run_job, args=(calls, seconds, found), name="environment", daemon=True)
-            for calls, found in zip(now, outcomes, strict=True)
-        ]
-        deadline = time.monotonic() + seconds
+        results += run_together(jobs[start : start + side_by_side], seconds)
+    return results
+
+
+def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """`run_jobs` for jobs that all run at once."""
+    outcomes, gate, interval = [[] for _ in jobs], threading.Event(), sys.getswitchinterval()
+    threads = [
+        threading.Thread(target=run_job, args=(calls, seconds, found, gate), name="environment", daemon=True)
+        for calls, found in zip(jobs, outcomes, strict=True)
+    ]
+    try:
         for thread in threads:
             thread.start()
+        sys.setswitchinterval(SHORT_INTERVAL)
+        deadline = time.monotonic() + seconds
+        gate.set()  # not before all have started: each start would wait for those that never give way
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        results += [with_missing(calls, [*found], seconds) for calls, found in zip(now, outcomes, strict=True)]
+        found = [with_missing(calls, [*own], seconds) for calls, own in zip(jobs, outcomes, strict=True)]
         late = [thread for thread in threads if thread.is_alive()]
         for thread in late:
             leave_behind(thread)
         if late:
             check_loop()
-    return results
+    finally:
+        gate.set()
+        sys.setswitchinterval(interval)
+    return found

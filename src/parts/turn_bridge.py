@@ -19,6 +19,7 @@ from parts.environments import Environments
 from parts.messages import UserError, need, say
 
 PROBE_TURNS = 3
+KNOWN_SEAMS = 1000
 
 
 class TurnBridge:
@@ -37,7 +38,7 @@ class TurnBridge:
             "got a tokenizer without chat template; expected one; try --chat_template FILE",
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
-        self.chat_template = chat_template
+        self.chat_template, self.seams = chat_template, {}
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -79,6 +80,15 @@ class TurnBridge:
         places = [i for i in range(begins, shared) if one[i] in self.end_ids]
         return one[: places[-1] + 1] if places else []
 
+    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+        """`seam`, found once for replies that differ by their content only."""
+        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
+        if key not in self.seams:
+            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+                self.seams.clear()
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+        return self.seams[key][1]
+
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
         """The tokens after an answer, up to the beginning of the next one.
 
@@ -88,7 +98,7 @@ class TurnBridge:
             tools: the schemas that the prompt was rendered with.
         """
         before, answer, replies = stand_in(replies)
-        seam = self.seam(before, answer, replies, tools)
+        seam = self.known_seam(before, answer, replies, tools)
         whole = self.render([*before, answer, *replies], tools)
         roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
         need(
