@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from chat_tokenizers import chat_tokenizer
+from chat_tokenizers import chat_tokenizer, end_ids
 from conftest import ROOT, patch_rooms, script_env
 
 from parts.conversations import PlayLimits
@@ -19,7 +19,9 @@ from parts.turn_bridge import turn_bridge
 
 ENVIRONMENTS = '''
 import asyncio
-import time
+import threading
+
+OPENED = threading.Event()
 
 
 class Talk:
@@ -80,8 +82,8 @@ class Tools:
             pass
 
     def sleep(self) -> str:
-        """Sleep for long."""
-        time.sleep(1000)
+        """Sleep in a call that nothing interrupts."""
+        OPENED.wait()
 
     async def wait(self) -> str:
         """Wait for long."""
@@ -309,8 +311,9 @@ class Play:
 
     def __init__(self, spec: str, template: str = "tiny_tools", **limits):
         self.environments = load_environments(spec)
-        self.tokenizer = chat_tokenizer(template, "<|end|>")
-        self.bridge = turn_bridge(self.tokenizer, [END], self.environments)
+        end = "<end_of_turn>" if template == "gemma" else "<|end|>"
+        self.tokenizer = chat_tokenizer(template, end)
+        self.bridge = turn_bridge(self.tokenizer, end_ids(self.tokenizer, end), self.environments)
         self.limits = PlayLimits(**{"answer_tokens": 100, "tokens": 5000, "seconds": 60, **limits})
         self.prompts = []
 
@@ -450,23 +453,26 @@ def test_a_result_that_leaves_no_room_ends_the_conversation(file):
 def test_hanging_tools_leave_the_rest_of_the_batch_unharmed(file):
     playing = Play(f"{file()}:Tools", seconds=6, characters=100)
     kinds = ["note", "spin", "sleep", "wait", "huge", "fail"]
-    rows, answers = [], []
-    for i in range(256):
-        kind = kinds[i % len(kinds)]
-        rows.append(row())
+    kinds_of, answers = [kinds[i % len(kinds)] for i in range(256)], []
+    for i, kind in enumerate(kinds_of):
         answers.append([call(kind, **({"text": str(i)} if kind == "note" else {})), call("note", text="b"), "done"])
     start = time.monotonic()
-    talks = playing(rows, answers)
+    talks = playing([row()] * 256, answers)
     seconds = time.monotonic() - start
-    for i, talk in enumerate(talks):
+    for kind, talk in zip(kinds_of, talks, strict=True):
         check_lists(talk)
         first, second = [m["content"] for m in talk.messages if m["role"] == "tool"]
-        expected = {"note": "1 noted", "huge": "x" * 20, "fail": "{'error': \"'x'\"}"}.get(kinds[i % len(kinds)])
-        assert first.startswith(expected or "{'error': 'no answer in 6 s'}"), (i, first[:100])
-        assert second == ("2 noted" if kinds[i % len(kinds)] == "note" else "1 noted") and talk.ended_by == "answer"
+        expected = {"note": "1 noted", "huge": "x" * 20, "fail": "{'error': \"'x'\"}"}.get(kind)
+        assert first.startswith(expected or "{'error': 'no answer in 6 s'}"), (kind, first[:100])
+        assert second == ("2 noted" if kind == "note" else "1 noted") and talk.ended_by == "answer"
     print(f"256 conversations, 129 of them with a tool that never returns: {seconds:.1f} s of which 6 are the limit")
-    left = [thread for thread in threads() if thread.is_alive()]
-    assert len(left) <= 43  # those in time.sleep; the others have ended or are about to
+    for _ in range(600):  # those in a call into C are left, until it returns; a loop in Python ends
+        if len(threads()) == kinds_of.count("sleep"):
+            break
+        time.sleep(0.1)
+    assert len(threads()) == kinds_of.count("sleep") == 43
+    sys.modules[type(talks[0].environment).__module__].OPENED.set()
+    assert ended()
 
 
 def test_results_do_not_depend_on_order_or_neighbours(file):
@@ -502,6 +508,27 @@ def test_what_reset_returns_goes_after_the_prompt(file):
         "<|system|>s<|end|><|user|>u Hint: h<|end|><|assistant|>",
         "<|user|> Hint: h<|end|><|assistant|>",
     ]
+
+
+def test_an_answer_of_no_tokens_is_one_that_was_cut_off(file):
+    playing = Play(f"{file()}:Talk", turns=2)
+    (talk,) = playing([row(answer="4")], [["…", "4"]])
+    assert playing.tokenizer.decode(talk.response_ids) == "<|end|><|user|>Not .<|end|><|assistant|>4<|end|>"
+    assert talk.spans[0] == (0, 0) and talk.score == 0.5
+    check_lists(talk)
+
+
+def test_a_name_without_end_is_cut(file):
+    playing = Play(f"{file()}:Tools", characters=100)
+    (talk,) = playing([row()], [[call("x" * 1000), "done"]])
+    assert talk.messages[2]["name"] == "x" * 64 and len(talk.messages[2]["content"]) < 200
+
+
+def test_a_prompt_that_the_template_refuses_is_named(file):
+    playing = Play(f"{file()}:Talk", template="gemma")
+    turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    with pytest.raises(UserError, match=r"row 0 of the batch, .*got a prompt that the template refuses"):
+        playing([row(turns, answer="a")], [["b"]])
 
 
 FAULTS = {

@@ -155,6 +155,6 @@ def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimit
         failed = outcome.error is not None
         talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
-        message = {"role": "tool", "name": call["function"]["name"], "content": content}
+        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages

@@ -22,7 +22,7 @@ from parts.conversations import (
     tool_messages,
 )
 from parts.environments import Environments
-from parts.messages import need
+from parts.messages import UserError, need
 from parts.reward_texts import visible_text
 from parts.tool_calls import read_answer
 from parts.tool_runs import run_jobs
@@ -44,7 +44,11 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         said = checked_text("reset", talk, value)
         if said is not None:
             talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
-        talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+        try:
+            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
+            raise UserError(f"environment {talk.kind.name}, {what}") from error
         length = len(talk.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
@@ -114,7 +118,8 @@ def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBrid
     if last:
         talk.ended_by = "turns"
         return
-    between = bridge.between(talk.ids[-1], messages, talk.kind.tools)
+    start, end = talk.spans[-1]
+    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
     if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
         talk.ended_by = "tokens"
         return

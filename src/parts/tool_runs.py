@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import inspect
+import math
 import sys
 import threading
 import time
@@ -20,7 +21,8 @@ from parts.messages import UserError
 from parts.reward_calls import reward_loop
 
 SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
-LOOP_PATIENCE = 5.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+POLL = 0.02  # seconds between two looks at who is out of time
+LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
 
 
 @dataclass
@@ -51,28 +53,44 @@ async def limited(awaitable, seconds: float, limit: float):
         raise OutOfTime(f"no answer in {limit:g} s") from None
 
 
-def made(call, seconds: float, limit: float):
-    """What a call returns, or comes to where that is awaitable."""
-    value = call()
-    if not inspect.isawaitable(value):
-        return value
-    return asyncio.run_coroutine_threadsafe(limited(value, seconds, limit), reward_loop().loop).result()
+class Job(threading.Thread):
+    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
 
+    def __init__(self, calls: list, seconds: float):
+        super().__init__(name="environment", daemon=True)
+        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
+        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.gate = threading.Lock()
+        self.gate.acquire()
 
-def run_job(calls: list, seconds: float, outcomes: list[Outcome], gate: threading.Event) -> None:
-    """Make calls in order and append what each came to."""
-    gate.wait()
-    begun = time.monotonic()
-    with contextlib.suppress(LeftBehind):
-        for call in calls:
-            start, value, problem = time.monotonic(), None, None
-            try:
-                value = made(call, begun + seconds - start, seconds)
-            except LeftBehind:
-                raise
-            except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
-                problem = error
-            outcomes.append(Outcome(value, problem, time.monotonic() - start))
+    def run(self) -> None:
+        """Make the calls."""
+        with contextlib.suppress(LeftBehind):
+            self.gate.acquire()
+            self.begun = time.monotonic()
+            for call in self.calls:
+                start, value, problem = time.monotonic(), None, None
+                try:
+                    value = self.awaited(call(), self.begun + self.seconds - start)
+                except LeftBehind:
+                    raise
+                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                    problem = error
+                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
+
+    def awaited(self, value, seconds: float):
+        """A value, or what it comes to in the event loop where it is awaitable."""
+        if not inspect.isawaitable(value):
+            return value
+        self.awaits = True
+        try:
+            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+        finally:
+            self.awaits = False
+
+    def over(self) -> bool:
+        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        return time.monotonic() >= self.begun + self.seconds
 
 
 def leave_behind(thread: threading.Thread) -> None:
@@ -110,7 +128,7 @@ def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
-        seconds: limit for each job. As long as there are no more jobs than `side_by_side`, all are back by then.
+        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
 
     Raises:
         UserError: an async function blocks the event loop.
@@ -123,26 +141,21 @@ def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[
 
 def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     """`run_jobs` for jobs that all run at once."""
-    outcomes, gate, interval = [[] for _ in jobs], threading.Event(), sys.getswitchinterval()
-    threads = [
-        threading.Thread(target=run_job, args=(calls, seconds, found, gate), name="environment", daemon=True)
-        for calls, found in zip(jobs, outcomes, strict=True)
-    ]
+    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
+    late, awaited = {}, False
     try:
         for thread in threads:
             thread.start()
         sys.setswitchinterval(SHORT_INTERVAL)
-        deadline = time.monotonic() + seconds
-        gate.set()  # not before all have started: each start would wait for those that never give way
         for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        found = [with_missing(calls, [*own], seconds) for calls, own in zip(jobs, outcomes, strict=True)]
-        late = [thread for thread in threads if thread.is_alive()]
-        for thread in late:
-            leave_behind(thread)
-        if late:
+            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
+            for thread in filter(Job.over, waiting):
+                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                leave_behind(thread)
+            waiting[0].join(POLL)
+        if awaited:
             check_loop()
     finally:
-        gate.set()
         sys.setswitchinterval(interval)
-    return found
+    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
