@@ -4,6 +4,7 @@ A job is a list of calls that are made in order, such as the tool calls of one a
 daemon thread of its own, which ends with the job. What is async is awaited in one event loop, that of async rewards.
 A job that is out of time is left behind: its thread is told to end, which stops a loop written in Python at once and a
 call into C (`time.sleep`, a socket) as soon as that returns; a daemon thread never keeps the process from exiting.
+Threads share one interpreter: what computes for long, or runs what a model wrote, belongs into a process of its own.
 """
 
 import asyncio
