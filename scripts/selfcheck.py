@@ -237,7 +237,7 @@ def entry(needed: Needed) -> str:
 def contract() -> str:
     """The printed list."""
     always, critic = (names.replace(" ", ", ") for names, _ in FIELDS)
-    fields = f"{always}; reward or environment; {critic} where it has gae_lambda (a critic)"
+    fields = f"{always}; reward where it has no environment; {critic} where it has gae_lambda (a critic)"
     lines = [
         "What selfcheck.py takes from a trainer; all else in it is yours. Tensors [B, T] are over prompt and response:",
         "x[b, t] is about token t. Masks are 1 = keep.",

@@ -194,6 +194,18 @@ def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(monkeypatch, family
     assert found[0].messages == found[1].messages
 
 
+def test_ids_that_their_text_would_not_give_stay(monkeypatch):
+    """A piece of a character, and the text of a token in single letters: encoded anew, both are other ids."""
+    tokenizer = chat_tokenizer("tiny", "<|end|>")
+    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, "<|end|>"), pad_id=0)
+    odd = tokenizer.encode("é", add_special_tokens=False)[:1] + tokenizer.encode("<|user|>", split_special_tokens=True)
+    assert tokenizer.encode(tokenizer.decode(odd), add_special_tokens=False) != odd
+    script_answers(monkeypatch, [[odd + models.eos_ids], [odd]])
+    (talk,) = page.play(settings(max_turns=2), models, Talk, rows_of("1+1="))
+    ids, own, _ = columns_of(talk)
+    assert [i for i, x in zip(ids, own, strict=True) if x] == [*odd, *models.eos_ids, *odd]
+
+
 def test_a_conversation_ends_where_another_answer_may_not_fit(models, monkeypatch):
     config = settings(max_tokens=70, max_turns=9)
     monkeypatch.setattr(Talk, "reply", lambda self, text: self.heard.append(text) or "No.")
@@ -423,7 +435,7 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
     keys = {"reward/mean", "reward/std", "reward/zero_std_frac", "policy/loss", "policy/entropy", "optim/grad_norm"}
     keys |= {"rollout/turns_mean", "rollout/length_mean", "rollout/truncated_frac", "time/rollout", "time/step"}
     assert keys <= set(metrics[1]) and 1 <= metrics[1]["rollout/turns_mean"] <= 2
-    assert len(samples) == 8 and {"step", "prompt", "answer", "messages", "score"} == set(samples[0])
+    assert len(samples) == 8 and {"step", "prompt", "answer", "messages", "score"} <= set(samples[0])
     for sample in samples:
         roles = [message["role"] for message in sample["messages"]]
         assert roles in (["user", "assistant"], ["user", "assistant"] * 2)

@@ -365,15 +365,16 @@ def test_a_reward_that_raises(run_checks, tmp_path):
 def asked_of(page: str) -> list[str]:
     """Names that the contract has for a page: of its functions, and of the fields of its Config."""
     printed = selfcheck.contract().split("A script:")[0]
-    fields = {"ppo": {"gae_lambda"}, "grpo": set(), "distillation": {"teacher"}}[page]
+    fields = {"ppo": {"gae_lambda"}, "grpo": set(), "distillation": {"teacher"}, "multi_turn": {"environment"}}[page]
     names = []
     for name, about in re.findall(r"^  (\w+)(?:\(.*)?\n      (.*)$", printed, re.MULTILINE):
         condition = re.match(r"where Config has (no )?(\w+):", about)
         if not condition or (condition[2] in fields) != bool(condition[1]):
             names.append(name)
     text = " ".join(printed.partition("Fields of its Config: ")[2].split()).partition(".")[0]
-    always, critic = (part.split(" where ")[0].split(", ") for part in text.split("; "))
-    return names + [f"Config.{name}" for name in always + critic * (page == "ppo")]
+    always, reward, critic = (part.split(" where ")[0].split(", ") for part in text.split("; "))
+    of_page = always + reward * (page != "multi_turn") + critic * (page == "ppo")
+    return names + [f"Config.{name}" for name in of_page]
 
 
 WITHOUT_FIELD = """
@@ -383,10 +384,10 @@ Config = dataclasses.make_dataclass("Config", [(f.name, f.type, dataclasses.fiel
 """
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "multi_turn"])
 def test_a_page_that_lacks_a_name_is_refused(tmp_path, capsys, page):
     names = asked_of(page)
-    assert len(names) == {"ppo": 18, "grpo": 16, "distillation": 13}[page], names
+    assert len(names) == {"ppo": 18, "grpo": 16, "distillation": 13, "multi_turn": 16}[page], names
     for name in names:
         kind, _, field = name.partition(".")
         copy = with_fault(tmp_path, page, WITHOUT_FIELD.format(name=field) if field else f"del {kind}\n")
