@@ -142,6 +142,7 @@ def command_problems(command: str) -> list[str]:
             "jq",
             "for",
             "cd",
+            "cp",
         )
         return problems + ([] if words[0] in known else [f"what is {words[0]}?"])
     script, flags = words[at][8:-3], words[at + 1 :]

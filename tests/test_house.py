@@ -136,9 +136,9 @@ def test_nothing_runs_at_import(path, tmp_path):
     command = [sys.executable, "-B", "-c", code, str(path), "--no_such_flag"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=script_env(), timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "" and done.stdout.count("\n") == 1 and list(tmp_path.iterdir()) == []
-    pages = ("ppo.py", "grpo.py", "distillation.py")  # read from the top, with their imports there
-    assert "torch" not in done.stdout.split() or (path.parent.name == "templates" and path.name in pages)
+    assert done.stdout.count("\n") == 1 and list(tmp_path.iterdir()) == []
+    if path.parent.name != "templates" or path.name == "basic_grpo_training.py":  # a page has its imports at the top
+        assert done.stderr == "" and "torch" not in done.stdout.split()
 
 
 def pep723(source: str) -> dict:
