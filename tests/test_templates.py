@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 NAMES = ("ppo", "grpo", "distillation")
 PATHS = {name: ROOT / "templates" / f"{name}.py" for name in NAMES}
@@ -265,6 +265,26 @@ def test_an_update_of_distillation_is_the_definition(models, batch):
     assert_same(gradients(models.policy), expected)
 
 
+def test_generate_is_greedy_decoding_by_transformers_and_the_sampled_end_token_counts():
+    found = ppo.load_models(SimpleNamespace(model=str(TINY_LM), kl_coef=0.0))
+    found.policy.generation_config.max_new_tokens = 3  # a model's own settings are not obeyed
+    texts = ["1+1=", "35+59=", "8"]
+    prompts = [found.tokenizer.apply_chat_template([{"role": "user", "content": t}], return_dict=False) for t in texts]
+    batch = ppo.generate(SimpleNamespace(max_new_tokens=24, temperature=1.0), found, prompts, greedy=True)
+    for i, prompt in enumerate(prompts):
+        ids = torch.tensor([prompt])
+        own = GenerationConfig(do_sample=False, max_new_tokens=24, eos_token_id=found.eos_ids, pad_token_id=0)
+        expected = found.policy.generate(ids, attention_mask=torch.ones_like(ids), generation_config=own)
+        got = batch["input_ids"][i][batch["attention_mask"][i].bool()]
+        assert got.tolist() == expected[0].tolist()
+        sampled = batch["input_ids"][i][batch["response_mask"][i].bool()]
+        assert sampled.tolist() == expected[0, len(prompt) :].tolist()
+    assert any(
+        ids[mask.bool()][-1] in found.eos_ids
+        for ids, mask in zip(batch["input_ids"], batch["response_mask"], strict=True)
+    )
+
+
 # ------------------------------------------------------------------------------------------------ the command lines
 
 
@@ -398,7 +418,9 @@ def test_minutes_end_a_run_with_everything_saved(name, folder):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_interrupt_ends_a_run_with_everything_saved(name, folder):
     line = command(name, PATHS[name], "--steps", "100000", "--eval_data", "test.jsonl")
-    process = subprocess.Popen(line, cwd=folder, env=script_env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
+    process = subprocess.Popen(line, cwd=folder, env=script_env(), preexec_fn=heard, **quiet)
     metrics = folder / "out" / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
         time.sleep(0.1)
