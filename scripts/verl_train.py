@@ -853,6 +853,22 @@ def as_reward(function):
     return PerSample(function) if is_per_sample(function) else function
 
 
+def import_file(what: str, spec: str, file: str):
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError."""
+    module_name = f"{what}_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+    return sys.modules[module_name]
+
+
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
@@ -865,23 +881,15 @@ def load_rewards(spec: str) -> list[tuple]:
         factor = float(weight or 1.0)
     except ValueError:
         raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
-    module_name = f"reward_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
-    if module_name not in sys.modules:
-        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
-        module_spec = importlib.util.spec_from_file_location(module_name, file)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
-        try:
-            module_spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[module_name]
-            what = f"importing {file} raises {type(error).__name__}: {error}"
-            raise UserError(f"got reward {spec!r}: {what}; expected a file that imports") from error
-    members = vars(sys.modules[module_name])
+    module = import_file("reward", spec, file)
+    members = vars(module)
     need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
         return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
-    own = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module_name and not n.startswith("_")}
+    own = {
+        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
+    }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
@@ -946,7 +954,8 @@ class RewardLoop:
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
-        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+        self.thread = threading.Thread(target=self.serve, name="rewards", daemon=True)
+        self.thread.start()
 
     def serve(self) -> None:
         """Run the loop for ever; SystemExit, which a task lets through, does not end it."""

@@ -52,7 +52,8 @@ class RewardLoop:
 
     def __init__(self):
         self.loop, self.slots = asyncio.new_event_loop(), {}
-        threading.Thread(target=self.serve, name="rewards", daemon=True).start()
+        self.thread = threading.Thread(target=self.serve, name="rewards", daemon=True)
+        self.thread.start()
 
     def serve(self) -> None:
         """Run the loop for ever; SystemExit, which a task lets through, does not end it."""

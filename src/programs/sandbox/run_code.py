@@ -88,19 +88,50 @@ def run_code(
         verdict = run_at_endpoint(endpoint, code, plan, limits)
     else:
         sandbox = sandbox or DEFAULT
-        check_isolation(sandbox, strict)
-        server = sandbox.server
         judged = (code, plan, limits, entry_point, setup, isolate_tests)
-        try:
-            verdict = run_plan(sandbox, *judged)
-        except ServerGone:  # the program is not to blame: once more, by a new server
-            with sandbox.lock:
-                if sandbox.server is server:
-                    sandbox.stop()
-            check_isolation(sandbox, strict)
-            verdict = run_plan(sandbox, *judged)
+        verdict = on_a_server(sandbox, strict, lambda: run_plan(sandbox, *judged))
     verdict.wall_s = time.monotonic() - started
     return verdict
+
+
+def program_output(
+    code: str,
+    stdin: str = "",
+    *,
+    timeout_s: float = 3.0,
+    memory_mb: int = 512,
+    output_mb: int = 1,
+    strict: bool = False,
+    sandbox: Sandbox | None = None,
+) -> tuple[str, str]:
+    """Run a program as a script and return what it printed and what went wrong ("" for nothing).
+
+    For tools that show a model what its program says; to judge a program, use run_code. Arguments as of run_code.
+
+    >>> program_output("print(6 * 7)")
+    ('42\\n', '')
+    """
+    sandbox = sandbox or DEFAULT
+    limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
+
+    def run():
+        return script_output(sandbox, code, stdin, {**limits, "deadline": time.monotonic() + 2 * timeout_s})
+
+    return on_a_server(sandbox, strict, run)
+
+
+def on_a_server(sandbox: Sandbox, strict: bool, run):
+    """What `run()` returns; once more by a new fork server where the one that there is goes away meanwhile."""
+    check_isolation(sandbox, strict)
+    server = sandbox.server
+    try:
+        return run()
+    except ServerGone:  # the program is not to blame
+        with sandbox.lock:
+            if sandbox.server is server:
+                sandbox.stop()
+        check_isolation(sandbox, strict)
+        return run()
 
 
 def run_plan(sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point, setup: str, isolate: bool) -> Verdict:
@@ -127,6 +158,14 @@ def run_stdin_tests(sandbox: Sandbox, code: str, cases: list, limits: dict) -> l
 
 def run_script(sandbox: Sandbox, code: str, given: str, expected: str, limits: dict) -> str:
     """Run the program as a script; return "" if it prints what is expected, else what is wrong."""
+    printed, problem = script_output(sandbox, code, given, limits)
+    if problem:
+        return problem
+    return "" if same_output(expected, printed) else f"printed {printed[:200]!r}, expected {expected[:200]!r}"
+
+
+def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tuple[str, str]:
+    """Run the program as a script; return what it printed and what went wrong, "" for nothing."""
     deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
     with contextlib.ExitStack() as stack:
         stdin, stdout, stderr = (stack.enter_context(anonymous_file()) for _ in range(3))
@@ -138,19 +177,19 @@ def run_script(sandbox: Sandbox, code: str, given: str, expected: str, limits: d
             process.channel.settimeout(limits["timeout_s"])
             send_frame(process.channel, {"mode": "stdin", "code": code})
         report = process.wait(deadline)
-        if report is None:
-            return timeout_text(limits)
-        if report.get("error"):
-            raise SandboxError(f"no process could be started: {report['error']}")
         said, printed = read_back(stderr, 2000), read_back(stdout, limits["result_bytes"])
         size = os.fstat(stdout.fileno()).st_size
+    if report is None:
+        return printed, timeout_text(limits)
+    if report.get("error"):
+        raise SandboxError(f"no process could be started: {report['error']}")
     if report.get("problem"):
-        return report["problem"]
+        return printed, report["problem"]
     if size >= limits["result_bytes"]:
-        return f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
+        return printed, f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
     if report["status"]:
-        return said[:500] if report["status"] > 0 and said else end_of(report)
-    return "" if same_output(expected, printed) else f"printed {printed[:200]!r}, expected {expected[:200]!r}"
+        return printed, said[:500] if report["status"] > 0 and said else end_of(report)
+    return printed, ""
 
 
 def anonymous_file():
