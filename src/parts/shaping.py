@@ -22,9 +22,10 @@ def overlong_penalty(length: int, limit: int, share: float) -> float:
 
 
 def length_penalty(config: BaseConfig, sample: dict) -> float:
-    """What is taken from a completion's score for its length."""
+    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
     missing = 0.0 if sample["finished"] else config.missing_eos_penalty
-    return missing + overlong_penalty(len(sample["response_ids"]), config.max_new_tokens, config.overlong_share)
+    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
+    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
 
 
 def shaped_score(config: BaseConfig, sample: dict) -> float:
