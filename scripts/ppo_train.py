@@ -1230,6 +1230,16 @@ def shape_rewards(scores, kl, response_mask, kl_coef: float):
     return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
 
 
+def move_to_turns(rewards, samples: list[dict]) -> None:
+    """Move in rewards [B, T] what a conversation earned in earlier turns from its last sampled token to theirs."""
+    first = rewards.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    for row, sample in enumerate(samples):
+        *ends, last = [first + end - 1 for end in sample.get("turn_ends", [0])]
+        for column, reward in zip(ends, sample.get("turn_rewards", [0.0])[:-1], strict=True):
+            rewards[row, column] += reward
+            rewards[row, last] -= reward
+
+
 def overlong_penalty(length: int, limit: int, share: float) -> float:
     """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
     buffer = round(share * limit)
@@ -4663,6 +4673,7 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
         "weights": weights,
         "score": sum(weights[name] * value for name, value in values.items() if value is not None),
         "ended_by": talk.ended_by,
+        "turn_ends": [end for _, end in talk.spans],
         "turn_rewards": talk.turn_rewards,
         "messages": talk.messages,
         "pieces": pieces(models, talk),
@@ -4734,6 +4745,8 @@ def rollout(
 
 
 # ------------------------------------------------------------------- experience (src/programs/ppo_train/experience.py)
+
+READS_REWARDS = ("gae", "reinforce_pp", "remax")  # token by token; the other estimators compare whole returns
 
 
 def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
@@ -4820,6 +4833,8 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
         kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
     in_reward = kl_coef if config.kl_in == "reward" else 0.0
     rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
+    if config.advantage in READS_REWARDS:
+        move_to_turns(rewards, samples)
     if config.whiten_rewards:
         rewards = masked_whiten(rewards, response, shift_mean=False)
     if config.advantage == "gae":

@@ -3,7 +3,10 @@
 import dataclasses
 import functools
 import json
+import socket
 import statistics
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -11,14 +14,15 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, run_script, save_random_model
+from conftest import ROOT, run_script, save_random_model, script_env
+from safetensors.torch import load_file
 
 from parts.batches import collate, micro_batches, trimmed
 from parts.environments import load_environments
 from parts.rewards import Reward
 from parts.shaping import length_penalty
 from programs.ppo_train.environment_rollout import converse, load_with_reward, make_stage
-from programs.ppo_train.experience import make_experience
+from programs.ppo_train.experience import advantages_of, make_experience
 from programs.ppo_train.metrics import sampled_lengths
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
@@ -212,6 +216,20 @@ def test_penalties_for_length_see_the_longest_answer():
     sample = {"response_ids": [9] * 40, "answer_lengths": [3, 8, 2], "finished": True}
     assert length_penalty(config, sample) == pytest.approx(3 / 5)
     assert length_penalty(config, {**sample, "answer_lengths": [3, 5], "finished": False}) == 1.0
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("ppo", [0.5, 0.0, 1.5]), ("grpo", [0.0, 0.0, 2.0])])
+def test_rewards_of_turns_stand_on_the_last_token_of_their_answers(folder, algorithm, expected):
+    config = setup(folder, algorithm=algorithm)[0]
+    sample = {**samples_with_gaps()[0], "score": 2.0, "turn_rewards": [0.5, 0.0, 1.5], "turn_ends": [3, 5, 7]}
+    plain = {**samples_with_gaps()[1], "score": 1.0}
+    batch = collate([sample, plain], 0, CPU)
+    batch["loss_mask"] = batch["response_mask"]
+    batch |= {"values": torch.zeros(batch["input_ids"].shape)}
+    rewards = advantages_of(config, batch, [sample, plain], 0.0)["rewards"]
+    places = [17 + end - 1 for end in sample["turn_ends"]]  # the longer prompt has 17 tokens
+    assert rewards[0, places].tolist() == expected and rewards.sum().item() == 3.0
+    assert rewards[1].nonzero().flatten().tolist() == [17 + len(MASKS[1]) - 1]
 
 
 # ------------------------------------------------------------------------------------------------ conversations
@@ -415,6 +433,25 @@ def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys
     module["BROKEN"] = False
     run("ok", "--resume", "--steps=2", spec=spec)
     assert lines_of(folder)[-1]["step"] == 2
+
+
+def test_two_processes_play_the_conversations_of_one(run, tmp_path):
+    """The same conversations in the same order, and the same weights."""
+    one, two = run("one", "--steps=2"), tmp_path / "two"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    files = [f"--eval_data={tmp_path / 'eval.jsonl'}", f"--environment={EXAMPLES}:SecondAttempt"]
+    command = [*launcher, str(ROOT / "scripts" / "ppo_train.py"), *SMALL, "--steps=2", *files, f"--output_dir={two}"]
+    done = subprocess.run(command, env=script_env(), timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert lines_of(one, "samples.jsonl") == lines_of(two, "samples.jsonl")
+    for mine, theirs in zip(lines_of(two), lines_of(one), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+    a, b = (load_file(folder / "final" / "model.safetensors") for folder in (one, two))
+    for name in a:
+        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-5)
 
 
 REFUSED = [

@@ -172,6 +172,7 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
         "weights": weights,
         "score": sum(weights[name] * value for name, value in values.items() if value is not None),
         "ended_by": talk.ended_by,
+        "turn_ends": [end for _, end in talk.spans],
         "turn_rewards": talk.turn_rewards,
         "messages": talk.messages,
         "pieces": pieces(models, talk),

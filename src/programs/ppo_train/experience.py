@@ -11,8 +11,10 @@ from parts.models import Models
 from parts.numerics import masked_whiten
 from parts.precision import autocast
 from parts.processes import of_first_process, sum_over_processes, world
-from parts.shaping import reward_parts, shape_rewards, shaped_score
+from parts.shaping import move_to_turns, reward_parts, shape_rewards, shaped_score
 from programs.ppo_train.settings import Config
+
+READS_REWARDS = ("gae", "reinforce_pp", "remax")  # token by token; the other estimators compare whole returns
 
 
 def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
@@ -99,6 +101,8 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
         kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
     in_reward = kl_coef if config.kl_in == "reward" else 0.0
     rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
+    if config.advantage in READS_REWARDS:
+        move_to_turns(rewards, samples)
     if config.whiten_rewards:
         rewards = masked_whiten(rewards, response, shift_mean=False)
     if config.advantage == "gae":
