@@ -249,6 +249,8 @@ def free_on_resume(config) -> set[str]:
 
 # ----------------------------------------------------------------------- settings (src/programs/ppo_train/settings.py)
 
+TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
+
 
 @dataclass
 class Config(BaseConfig):
@@ -287,6 +289,11 @@ class Config(BaseConfig):
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
@@ -420,9 +427,19 @@ class Config(BaseConfig):
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
     c, usual = config, Config()
-    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
+    for name in (
+        "max_turns",
+        "max_conversation_tokens",
+        "tool_timeout",
+        "tool_characters",
+        "tool_format",
+        "turn_baseline",
+    ):
         idle = not c.environment and getattr(c, name) != getattr(usual, name)
         need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
+    known = f"expected one of {', '.join(TURN_BASELINES)}"
+    need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
     vllm = c.environment and c.rollout_engine == "vllm"
     need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
     shortest = c.max_prompt_tokens + c.max_new_tokens
@@ -4819,6 +4836,35 @@ def agreed_advantages(config: Config, batch: dict, samples: list[dict], kl_coef:
     return {name: of_first_process(x) for name, x in advantages_of(config, batch, samples, kl_coef).items()}
 
 
+def answer_numbers(samples: list[dict], response_mask):
+    """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
+    import torch
+
+    first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    numbers = torch.ones_like(response_mask)
+    for row, sample in enumerate(samples):
+        for end in sample.get("turn_ends", ())[:-1]:
+            numbers[row, first + end :] += 1
+    return numbers * response_mask
+
+
+def advantages_by_turn(config: Config, known: dict, numbers):
+    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
+
+    Args:
+        known: what the estimator takes, tensors with B rows.
+        numbers: of `answer_numbers`, [B, T].
+    """
+    import torch
+
+    advantages = torch.zeros(numbers.shape, device=numbers.device)
+    for number in range(1, int(numbers.max()) + 1):
+        reached = (numbers == number).any(1)
+        found = ADVANTAGES[config.advantage](config=config, **{name: x[reached] for name, x in known.items()})
+        advantages[reached] += found[:, None] * (numbers[reached] == number)
+    return advantages
+
+
 def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
     """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
     import torch
@@ -4854,7 +4900,10 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
     part = {name: x if name == "weights" else x[scored] for name, x in known.items()}
     advantages = torch.zeros_like(rewards)
     if scored.any():
-        found = ADVANTAGES[config.advantage](config=config, **part)
+        if config.turn_baseline == "turn":
+            found = advantages_by_turn(config, part, answer_numbers(samples, response)[scored])
+        else:
+            found = ADVANTAGES[config.advantage](config=config, **part)
         advantages[scored] = (found if found.dim() == 2 else found[:, None]) * mask[scored]
     return {"kl": kl, "rewards": rewards, "advantages": advantages}
 

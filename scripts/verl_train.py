@@ -272,6 +272,11 @@ class Config(BaseConfig):
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
     )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
@@ -1628,6 +1633,7 @@ FIXED = {
     "tool_timeout": ([30.0], "it belongs to --environment"),
     "tool_characters": ([8000], "it belongs to --environment"),
     "tool_format": ([""], "it belongs to --environment"),
+    "turn_baseline": (["conversation"], "it belongs to --environment"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),

@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import json
+import math
 import socket
 import statistics
 import subprocess
@@ -17,12 +19,13 @@ from chat_tokenizers import chat_tokenizer, end_ids
 from conftest import ROOT, run_script, save_random_model, script_env
 from safetensors.torch import load_file
 
+from parts.advantages import ADVANTAGES
 from parts.batches import collate, micro_batches, trimmed
 from parts.environments import load_environments
 from parts.rewards import Reward
 from parts.shaping import length_penalty
 from programs.ppo_train.environment_rollout import converse, load_with_reward, make_stage
-from programs.ppo_train.experience import advantages_of, make_experience
+from programs.ppo_train.experience import advantages_by_turn, advantages_of, make_experience
 from programs.ppo_train.metrics import sampled_lengths
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
@@ -230,6 +233,62 @@ def test_rewards_of_turns_stand_on_the_last_token_of_their_answers(folder, algor
     places = [17 + end - 1 for end in sample["turn_ends"]]  # the longer prompt has 17 tokens
     assert rewards[0, places].tolist() == expected and rewards.sum().item() == 3.0
     assert rewards[1].nonzero().flatten().tolist() == [17 + len(MASKS[1]) - 1]
+
+
+def test_a_baseline_by_turn_compares_with_those_that_reached_it():
+    """By hand: two groups of four, of which 2, 1 and 3, 2 have a second answer and one a third."""
+    config = Config(algorithm="rloo", environment="x", turn_baseline="turn", kl_coef=0.0)
+    scores, ends = [1.0, 1.0, 0.5, 0.0, 1.0, 0.5, 0.0, 0.2], [[2], [2], [1, 3], [2, 5], [3], [1, 4], [1, 3], [1, 3, 5]]
+    samples = []
+    for i, (score, own) in enumerate(zip(scores, ends, strict=True)):
+        gaps = list(own[:-1])  # the token after an answer is the environment's
+        mask = [int(t not in gaps) for t in range(own[-1])]
+        sample = {"prompt_ids": [1] * (1 + i % 3), "response_ids": [7] * own[-1], "response_mask": mask}
+        sample |= {"rollout_logprobs": [0.0] * own[-1], "turn_ends": own, "turn_rewards": [0.0] * len(own)}
+        samples.append({**sample, "group": i // 4, "score": score, "finished": True, "rewards": {"environment": score}})
+    batch = collate(samples, 0, CPU)
+    batch["loss_mask"] = batch["response_mask"]
+    got = advantages_of(config, batch, samples, 0.0)["advantages"][:, 3:]
+    expected = [
+        [1 - 0.5, 1 - 0.5],
+        [1 - 0.5, 1 - 0.5],
+        [0.5 - 2 / 3, 0, 0.5 - 0.0],
+        [0 - 2.5 / 3, 0 - 2.5 / 3, 0, 0 - 0.5, 0 - 0.5],
+        [1 - 0.7 / 3] * 3,
+        [0.5 - 1.2 / 3, 0, 0.5 - 0.1, 0.5 - 0.1],
+        [0 - 1.7 / 3, 0, 0 - 0.35],
+        [0.2 - 1.5 / 3, 0, 0.2 - 0.25, 0, 0.0],  # alone at its third answer
+    ]
+    for row, values in zip(got, expected, strict=True):
+        assert row.tolist() == pytest.approx([*values, *[0] * (5 - len(values))], abs=1e-6)
+
+
+@pytest.mark.parametrize(("baseline", "factor"), [("conversation", 1.0), ("turn", 1 - 0.7**2)])
+def test_what_each_baseline_is_unbiased_for(baseline, factor):
+    """All outcomes of a group of three: 1 for a right first answer (p), 0.5 for a right second (q), else 0.
+
+    The expected policy gradient of the first answer is the return's; that of the second is too, but with a baseline by
+    turn it is smaller by the chance that another conversation of the group reached it.
+    """
+    p, q = 0.7, 0.4
+    config = Config(algorithm="rloo", environment="x", turn_baseline=baseline, group_size=3)
+    outcomes = [("right", p, 1.0), ("second", (1 - p) * q, 0.5), ("wrong", (1 - p) * (1 - q), 0.0)]
+    found = {"p": 0.0, "q": 0.0}
+    for group in itertools.product(outcomes, repeat=3):
+        chance, known = math.prod(o[1] for o in group), {}
+        known["scores"] = torch.tensor([o[2] for o in group], dtype=torch.float64)
+        known["groups"] = torch.zeros(3, dtype=torch.long)
+        numbers = torch.tensor([[1, 0] if o[0] == "right" else [1, 2] for o in group])
+        if baseline == "turn":
+            advantages = advantages_by_turn(config, known, numbers).double()
+        else:
+            advantages = ADVANTAGES["rloo"](config=config, **known)[:, None] * (numbers > 0)
+        for (kind, _, _), (first, second) in zip(group, advantages.tolist(), strict=True):
+            found["p"] += chance * first * (1 / p if kind == "right" else -1 / (1 - p)) / 3
+            found["q"] += chance * second * {"right": 0.0, "second": 1 / q, "wrong": -1 / (1 - q)}[kind] / 3
+    # the return is p + (1 - p) q / 2
+    assert found["p"] == pytest.approx(1 - q / 2, abs=1e-6)
+    assert found["q"] == pytest.approx(factor * (1 - p) / 2, abs=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ conversations
@@ -462,6 +521,7 @@ REFUSED = [
     (["--environment=nothing.py:X"], "no file 'nothing.py'"),
     (["--environment={file}:Silent"], "got no get_reward and no --reward"),
     (["--environment={file}:Tools"], "got a chat template that shows no|does not show the tools"),
+    (["--turn_baseline=turn"], "turn_baseline turn with advantage gae"),
     (["--environment="], "got max_turns 2 without an environment"),
 ]
 

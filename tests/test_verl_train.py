@@ -235,6 +235,7 @@ REFUSED = [
     ("--tool_timeout 5", "tool_timeout 5.0"),
     ("--tool_characters 99", "tool_characters 99"),
     ("--tool_format hermes", "tool_format hermes"),
+    ("--turn_baseline turn", "turn_baseline turn"),
     ("--critic shared", "critic shared"),
     ("--merge_lora", "merge_lora True"),
     ("--load_in_4bit --lora_rank 8", "load_in_4bit True"),

@@ -87,6 +87,35 @@ def agreed_advantages(config: Config, batch: dict, samples: list[dict], kl_coef:
     return {name: of_first_process(x) for name, x in advantages_of(config, batch, samples, kl_coef).items()}
 
 
+def answer_numbers(samples: list[dict], response_mask):
+    """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
+    import torch
+
+    first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    numbers = torch.ones_like(response_mask)
+    for row, sample in enumerate(samples):
+        for end in sample.get("turn_ends", ())[:-1]:
+            numbers[row, first + end :] += 1
+    return numbers * response_mask
+
+
+def advantages_by_turn(config: Config, known: dict, numbers):
+    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
+
+    Args:
+        known: what the estimator takes, tensors with B rows.
+        numbers: of `answer_numbers`, [B, T].
+    """
+    import torch
+
+    advantages = torch.zeros(numbers.shape, device=numbers.device)
+    for number in range(1, int(numbers.max()) + 1):
+        reached = (numbers == number).any(1)
+        found = ADVANTAGES[config.advantage](config=config, **{name: x[reached] for name, x in known.items()})
+        advantages[reached] += found[:, None] * (numbers[reached] == number)
+    return advantages
+
+
 def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
     """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
     import torch
@@ -122,6 +151,9 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
     part = {name: x if name == "weights" else x[scored] for name, x in known.items()}
     advantages = torch.zeros_like(rewards)
     if scored.any():
-        found = ADVANTAGES[config.advantage](config=config, **part)
+        if config.turn_baseline == "turn":
+            found = advantages_by_turn(config, part, answer_numbers(samples, response)[scored])
+        else:
+            found = ADVANTAGES[config.advantage](config=config, **part)
         advantages[scored] = (found if found.dim() == 2 else found[:, None]) * mask[scored]
     return {"kl": kl, "rewards": rewards, "advantages": advantages}

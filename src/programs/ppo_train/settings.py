@@ -10,6 +10,8 @@ from parts.messages import need
 from parts.presets import GROUP_DEFAULTS, PRESETS
 from parts.settings import BaseConfig, parse_settings, setting
 
+TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
+
 
 @dataclass
 class Config(BaseConfig):
@@ -48,6 +50,11 @@ class Config(BaseConfig):
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
@@ -181,9 +188,19 @@ class Config(BaseConfig):
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
     c, usual = config, Config()
-    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
+    for name in (
+        "max_turns",
+        "max_conversation_tokens",
+        "tool_timeout",
+        "tool_characters",
+        "tool_format",
+        "turn_baseline",
+    ):
         idle = not c.environment and getattr(c, name) != getattr(usual, name)
         need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
+    known = f"expected one of {', '.join(TURN_BASELINES)}"
+    need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
     vllm = c.environment and c.rollout_engine == "vllm"
     need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
     shortest = c.max_prompt_tokens + c.max_new_tokens

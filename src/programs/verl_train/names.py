@@ -181,6 +181,7 @@ FIXED = {
     "tool_timeout": ([30.0], "it belongs to --environment"),
     "tool_characters": ([8000], "it belongs to --environment"),
     "tool_format": ([""], "it belongs to --environment"),
+    "turn_baseline": (["conversation"], "it belongs to --environment"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),

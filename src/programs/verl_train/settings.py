@@ -49,6 +49,11 @@ class Config(BaseConfig):
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
     )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
