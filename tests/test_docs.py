@@ -397,7 +397,7 @@ def test_skill_is_short():
 
 # ------------------------------------------------------------------------------------------------ metrics
 
-NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "optim", "time", "eval")
+NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "tool", "optim", "time", "eval")
 KEY = re.compile(rf"({'|'.join(NAMESPACES)})/[a-z0-9_]+")
 
 
