@@ -83,6 +83,7 @@ HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_ENVIRONMENTS = str(BUNDLE / "examples" / "environments.py")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 
 
@@ -120,7 +121,13 @@ ONE_PAGE = (
     Needed(
         "load_rows(config, tokenizer, file) -> rows", 'row["prompt_ids"] [int], row["columns"] the line, with "prompt"'
     ),
-    Needed("load_reward(spec) -> reward", "reward(rows, completions) -> a float for each"),
+    Needed("load_reward(spec) -> reward", "reward(rows, completions) -> a float for each", without="environment"),
+    Needed("load_environment(spec) -> environment", "what rollout takes", field="environment"),
+    Needed(
+        "rollout(config, models, environment, rows) -> (batch, samples, metrics)",
+        "a conversation for each row; batch as of generate, with scores [B]",
+        field="environment",
+    ),
     Needed(
         "generate(config, models, prompts, greedy=False) -> batch",
         "prompts: lists of ids; batch: input_ids, attention_mask, response_mask, rollout_logprobs, [B, T] each; "
@@ -166,7 +173,7 @@ ONE_PAGE = (
 
 # fields of a one-page trainer's Config: (fields, the field with which they are asked for)
 FIELDS = (
-    ("model data reward temperature max_new_tokens micro_batch", ""),
+    ("model data temperature max_new_tokens micro_batch", ""),
     ("vf_coef", "gae_lambda"),
 )
 OPTIONAL_FIELDS = (
@@ -211,7 +218,8 @@ def lacking(module, needed, fields) -> list[str]:
 def lacking_fields(fields) -> list[str]:
     """Fields that the Config of a one-page trainer has not."""
     asked = [names for names, field in FIELDS if not field or field in fields]
-    return [f"Config.{name}" for names in asked for name in names.split() if name not in fields]
+    names = " ".join(asked).split() + ["reward"] * ("environment" not in fields)
+    return [f"Config.{name}" for name in names if name not in fields]
 
 
 def wrapped(text: str, first: str = "      ") -> str:
@@ -229,12 +237,12 @@ def entry(needed: Needed) -> str:
 def contract() -> str:
     """The printed list."""
     always, critic = (names.replace(" ", ", ") for names, _ in FIELDS)
-    fields = f"{always}; {critic} where it has gae_lambda (a critic)"
+    fields = f"{always}; reward or environment; {critic} where it has gae_lambda (a critic)"
     lines = [
         "What selfcheck.py takes from a trainer; all else in it is yours. Tensors [B, T] are over prompt and response:",
         "x[b, t] is about token t. Masks are 1 = keep.",
         "",
-        "A page: templates/ppo.py, grpo.py, distillation.py, or a copy",
+        "A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy",
         *map(entry, ONE_PAGE),
         wrapped(f"Fields of its Config: {fields}.", "  "),
         wrapped(f"Used where it has them: {OPTIONAL_FIELDS.replace(' ', ', ')}.", "  "),
@@ -594,14 +602,14 @@ LOSSES_OF_PAPERS = (
 
 
 class OnePage:
-    """templates/ppo.py, grpo.py, distillation.py and copies."""
+    """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
 
     settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
     takes_holes = True
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
-        self.config = self.models = self.reward = None
+        self.config = self.models = self.reward = self.environment = None
 
     @property
     def fields(self) -> dict:
@@ -619,13 +627,14 @@ class OnePage:
         words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
         given = dict(itertools.pairwise([*words, ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
+        embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
         for field in [] if {"-h", "--help"} & {*flags} else self.fields.values():
             if field.default is not dataclasses.MISSING or f"--{field.name}" in given:
                 continue
             value = embedded.get(field.name, "")
             need(
-                value and (field.name == "teacher" or Path(value.removesuffix(":correctness_reward")).exists()),
+                value and (field.name == "teacher" or Path(value.rpartition(":")[0] or value).exists()),
                 f"got no --{field.name}; expected the flags of a run; try --{field.name}",
             )
             flags = [*flags, f"--{field.name}", value]
@@ -651,7 +660,10 @@ class OnePage:
         small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
-        self.reward = self.module.load_reward(config.reward)
+        if "environment" in self.fields:
+            self.environment = self.module.load_environment(config.environment)
+        else:
+            self.reward = self.module.load_reward(config.reward)
         kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
@@ -686,7 +698,10 @@ class OnePage:
         return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
     def scores(self, samples: list[dict]):
-        """(scores, values by reward function) of the completions of `rows`."""
+        """(scores, values by reward function) of the completions of `rows`; an environment plays its own."""
+        if self.environment is not None:
+            batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
+            return batch["scores"].tolist(), {}
         return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
 
     def sampled(self):

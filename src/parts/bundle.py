@@ -7,4 +7,5 @@ BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_l
 EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_ENVIRONMENTS = str(BUNDLE / "examples" / "environments.py")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")

@@ -35,7 +35,13 @@ ONE_PAGE = (
     Needed(
         "load_rows(config, tokenizer, file) -> rows", 'row["prompt_ids"] [int], row["columns"] the line, with "prompt"'
     ),
-    Needed("load_reward(spec) -> reward", "reward(rows, completions) -> a float for each"),
+    Needed("load_reward(spec) -> reward", "reward(rows, completions) -> a float for each", without="environment"),
+    Needed("load_environment(spec) -> environment", "what rollout takes", field="environment"),
+    Needed(
+        "rollout(config, models, environment, rows) -> (batch, samples, metrics)",
+        "a conversation for each row; batch as of generate, with scores [B]",
+        field="environment",
+    ),
     Needed(
         "generate(config, models, prompts, greedy=False) -> batch",
         "prompts: lists of ids; batch: input_ids, attention_mask, response_mask, rollout_logprobs, [B, T] each; "
@@ -81,7 +87,7 @@ ONE_PAGE = (
 
 # fields of a one-page trainer's Config: (fields, the field with which they are asked for)
 FIELDS = (
-    ("model data reward temperature max_new_tokens micro_batch", ""),
+    ("model data temperature max_new_tokens micro_batch", ""),
     ("vf_coef", "gae_lambda"),
 )
 OPTIONAL_FIELDS = (
@@ -126,7 +132,8 @@ def lacking(module, needed, fields) -> list[str]:
 def lacking_fields(fields) -> list[str]:
     """Fields that the Config of a one-page trainer has not."""
     asked = [names for names, field in FIELDS if not field or field in fields]
-    return [f"Config.{name}" for names in asked for name in names.split() if name not in fields]
+    names = " ".join(asked).split() + ["reward"] * ("environment" not in fields)
+    return [f"Config.{name}" for name in names if name not in fields]
 
 
 def wrapped(text: str, first: str = "      ") -> str:
@@ -144,12 +151,12 @@ def entry(needed: Needed) -> str:
 def contract() -> str:
     """The printed list."""
     always, critic = (names.replace(" ", ", ") for names, _ in FIELDS)
-    fields = f"{always}; {critic} where it has gae_lambda (a critic)"
+    fields = f"{always}; reward or environment; {critic} where it has gae_lambda (a critic)"
     lines = [
         "What selfcheck.py takes from a trainer; all else in it is yours. Tensors [B, T] are over prompt and response:",
         "x[b, t] is about token t. Masks are 1 = keep.",
         "",
-        "A page: templates/ppo.py, grpo.py, distillation.py, or a copy",
+        "A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy",
         *map(entry, ONE_PAGE),
         wrapped(f"Fields of its Config: {fields}.", "  "),
         wrapped(f"Used where it has them: {OPTIONAL_FIELDS.replace(' ', ', ')}.", "  "),

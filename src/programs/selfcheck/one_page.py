@@ -6,7 +6,7 @@ import itertools
 import random
 from pathlib import Path
 
-from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL, EMBEDDED_REWARDS
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS
 from parts.messages import UserError, need
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.measures import rest, take_gradients
@@ -20,14 +20,14 @@ LOSSES_OF_PAPERS = (
 
 
 class OnePage:
-    """templates/ppo.py, grpo.py, distillation.py and copies."""
+    """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
 
     settled_logprobs = ("old_logprobs", "ref_logprobs", "rollout_logprobs")  # the last are compared with the trainer's
     takes_holes = True
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
-        self.config = self.models = self.reward = None
+        self.config = self.models = self.reward = self.environment = None
 
     @property
     def fields(self) -> dict:
@@ -45,13 +45,14 @@ class OnePage:
         words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
         given = dict(itertools.pairwise([*words, ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
+        embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
         for field in [] if {"-h", "--help"} & {*flags} else self.fields.values():
             if field.default is not dataclasses.MISSING or f"--{field.name}" in given:
                 continue
             value = embedded.get(field.name, "")
             need(
-                value and (field.name == "teacher" or Path(value.removesuffix(":correctness_reward")).exists()),
+                value and (field.name == "teacher" or Path(value.rpartition(":")[0] or value).exists()),
                 f"got no --{field.name}; expected the flags of a run; try --{field.name}",
             )
             flags = [*flags, f"--{field.name}", value]
@@ -77,7 +78,10 @@ class OnePage:
         small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
-        self.reward = self.module.load_reward(config.reward)
+        if "environment" in self.fields:
+            self.environment = self.module.load_environment(config.environment)
+        else:
+            self.reward = self.module.load_reward(config.reward)
         kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
@@ -112,7 +116,10 @@ class OnePage:
         return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
     def scores(self, samples: list[dict]):
-        """(scores, values by reward function) of the completions of `rows`."""
+        """(scores, values by reward function) of the completions of `rows`; an environment plays its own."""
+        if self.environment is not None:
+            batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
+            return batch["scores"].tolist(), {}
         return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
 
     def sampled(self):

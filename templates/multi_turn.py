@@ -1,0 +1,330 @@
+"""GRPO on conversations with an environment, on one page: copy it, read it from top to bottom, make it yours.
+
+    python multi_turn.py --model M --data train.jsonl --eval_data test.jsonl --environment my.py:Game --out out
+
+Game is a class, as of TRL's environment_factory, with `reply` in place of tools. Each conversation has its own object:
+    reset(**row) -> str | None    gets the columns of a row; what it returns is put after the prompt
+    reply(text) -> str | None     the user's words after an answer; None ends the conversation
+    get_reward() -> float         the return, asked for at the end
+What was sampled is never encoded again, and alone is trained; between answers stands what the chat template has there.
+
+Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environments, and what grpo.py leaves out, where
+comments name what Dr. GRPO, RLOO, DAPO and GSPO have. In references/templates.md: tools, a baseline for each turn.
+"""
+
+import copy
+import json
+import math
+import runpy
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch.nn.functional import pad
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
+
+
+@dataclass
+class Config:  # all settings; each is a flag
+    model: str  # folder or hub id, with a chat template
+    data: str  # JSONL: `prompt`, a string or chat messages, and any columns
+    environment: str  # FILE.py:Class
+    eval_data: str = ""  # held-out JSONL: accuracy, the share of returns of 1 and above, before and after
+    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl
+    steps: int = 60  # each one rollout and one update
+    minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
+    seed: int = 0
+    prompts: int = 16  # a step
+    group_size: int = 8  # conversations from each prompt
+    minibatches: int = 1  # optimizer steps for each batch
+    micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
+    max_turns: int = 4  # answers in a conversation
+    max_new_tokens: int = 256  # of an answer
+    max_tokens: int = 2048  # of a conversation: it ends where another answer may not fit; longer prompts are left out
+    temperature: float = 1.0  # all log-probs are of logits divided by it
+    clip_eps_low: float = 0.2
+    clip_eps_high: float = 0.2  # DAPO: 0.28
+    lr: float = 0.0  # 0: 2e-4 below 50M parameters, else 1e-6
+
+
+def load_rows(config, tokenizer, file):
+    """Rows {"messages", "prompt_ids", "columns", "where"} of a JSONL file."""
+    rows, number, longest = [], 0, config.max_tokens - config.max_new_tokens
+    try:
+        for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
+            columns = json.loads(line)
+            prompt = columns["prompt"]
+            turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            ids = render(tokenizer, turns)
+            if len(ids) <= longest:
+                rows.append({"messages": turns, "prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
+    except Exception as error:
+        sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
+    return rows or sys.exit(f"error: {file}: got no prompt of up to {longest} tokens")
+
+
+def load_environment(spec):
+    """The class of FILE.py:Class."""
+    file, _, name = spec.rpartition(":")
+    sys.path.append(str(Path(file).resolve().parent))  # where it imports from
+    try:
+        made = runpy.run_path(file)[name]()
+        methods = [method for method in dir(made) if method[0] != "_" and callable(getattr(made, method))]
+        if methods != ["get_reward", "reply", "reset"]:
+            raise ValueError(f"got methods {methods}; expected get_reward, reply and reset, and no tools")
+    except Exception as error:
+        sys.exit(f"error: got environment {spec!r}: {type(error).__name__}: {error}; expected FILE.py:Class")
+    return type(made)
+
+
+def ask(config, talk, method, *text, **columns):
+    """What a method of the environment returns; the run ends where it raises, or returns something else."""
+    try:
+        value = getattr(talk.environment, method)(*text, **columns)
+        if not (math.isfinite(value) if method == "get_reward" else isinstance(value, str | None)):
+            raise ValueError(f"{method} returned {value!r}; expected a string or None, of get_reward a finite number")
+        return value
+    except Exception as error:
+        line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
+        sys.exit(f"error: {config.environment}{line}, on {talk.row['where']}: {type(error).__name__}: {error}")
+
+
+def render(tokenizer, messages, safe=True):
+    """Token ids up to the next answer; safe: what looks like a control token in a message is plain text."""
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, sanitize_control_tokens=safe).input_ids
+
+
+def between(models, last_id, said):
+    """The tokens from an answer's last one to the next answer: what the template has after "0" and "1" alike."""
+    chats = [[{"role": "user", "content": "?"}, {"role": "assistant", "content": x}, *said] for x in "01"]
+    one, two = (render(models.tokenizer, chat) for chat in chats)
+    same = next((n for n, (a, b) in enumerate(zip(one[::-1], two[::-1], strict=False)) if a != b), len(one))
+    if one[-same] not in models.eos_ids:
+        raise ValueError("it ends an answer by none of the model's end tokens")
+    return one[len(one) - same + (one[-same] == last_id) :]  # an answer that was cut off gets its end
+
+
+def check_template(models):
+    """Stop unless the template only appends: a chat, put together turn by turn, reads as what it writes for all."""
+    tokenizer, chat = models.tokenizer, [{"role": "user", "content": "Question"}]
+    try:
+        thought = "<think>\nThought\n</think>\n\n" * ("</think>" in tokenizer.get_chat_template())
+        text = tokenizer.decode(render(tokenizer, chat))
+        for turn in "123":
+            answer, said = f"{thought}Answer {turn}", [{"role": "user", "content": f"Reply {turn}"}]
+            chat += [{"role": "assistant", "content": answer}, *said]
+            text = text.removesuffix("<think>\n") + answer + tokenizer.decode(between(models, None, said))
+        whole = tokenizer.decode(render(tokenizer, chat, safe=False))
+        if "".join(whole.split()) != "".join(text.split()):
+            raise ValueError(f"it writes {whole!r} in place of {text!r}")
+    except Exception as error:  # templates raise what they like
+        sys.exit(f"error: chat template: {error}; expected one that only appends, as TRL's get_training_chat_template")
+
+
+# Per-token tensors are [B, T] over prompt and response; x[b, t] is about token t; masks are 1 = keep.
+def group_advantages(scores, group_size: int):
+    """(R - mean) / (std + 1e-6) within each group of neighbours, [B]; 0 where all scores are equal."""
+    groups = scores.view(-1, group_size)
+    difference = groups - groups.mean(dim=1, keepdim=True)
+    return (difference / (groups.std(dim=1, keepdim=True) + 1e-6)).flatten()
+
+
+def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_eps_high: float):
+    """(loss, ratio, clipped), all [B, T]; clipped is 1 where the clip changed the loss."""
+    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
+    return torch.maximum(plain, bounded), ratio, (bounded > plain).float()
+
+
+def load_models(config):
+    """Policy and tokenizer. In eval mode for good: without dropout, an unchanged policy has ratio 1."""
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
+    policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
+    tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}  # chat models name several
+    return SimpleNamespace(policy=policy, tokenizer=tokenizer, device=device, eos_ids=sorted(ends), pad_id=0)  # masked
+
+
+def run(network, input_ids, attention_mask, **kwargs):
+    """The network's output, in bf16 where the GPU has it; positions count real tokens, so pads shift nothing."""
+    positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
+    bf16 = input_ids.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    with torch.autocast(input_ids.device.type, torch.bfloat16, enabled=bf16):
+        return network(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, **kwargs)
+
+
+def token_logprobs(config, network, batch):
+    """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response."""
+    ids, mask = batch["input_ids"], batch["response_mask"]
+    start = int(mask.any(dim=0).int().argmax())  # token t is predicted at t - 1
+    logits = run(network, ids, batch["attention_mask"], logits_to_keep=ids.shape[1] - start + 1).logits[:, :-1]
+    dist = torch.distributions.Categorical(logits=logits.float() / config.temperature, validate_args=False)
+    return tuple(pad(x, (start, 0)) * mask for x in (dist.log_prob(ids[:, start:]), dist.entropy().detach()))
+
+
+@torch.no_grad()
+def generate(config, models, prompts, greedy=False):
+    """One completion per prompt, as a batch: prompts end, and completions start, in one column."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
+    new, live, cache, logprobs = ids, torch.ones_like(ids[:, :1]), None, ids * 0.0
+    while live.any() and ids.shape[1] < width + config.max_new_tokens:
+        out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
+        new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
+        ids, mask = torch.cat([ids, new], 1), torch.cat([mask, live], 1)  # what follows an end token is masked
+        logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)
+        live = live * ~torch.isin(new, torch.tensor(models.eos_ids, device=models.device))
+    response = mask * (torch.arange(mask.shape[1], device=mask.device) >= width)  # an end token that was sampled counts
+    return {"input_ids": ids, "attention_mask": mask, "response_mask": response, "rollout_logprobs": logprobs}
+
+
+def play(config, models, make, rows, greedy=False):
+    """A conversation for each row; all that go on are sampled as one batch. Tokens are (id, 1, sampled, log-prob)."""
+    talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["messages"])) for row in rows]
+    for talk in talks:
+        said = ask(config, talk, "reset", **copy.deepcopy(talk.row["columns"] | {"prompt": talk.messages}))
+        talk.messages[-1]["content"] += said or ""
+        talk.tokens = [(i, 1, 0, 0.0) for i in render(models.tokenizer, talk.messages)]
+        talk.start, talk.goes_on = len(talk.tokens), True
+    for turn in range(1, config.max_turns + 1):
+        now = [talk for talk in talks if talk.goes_on]
+        batch = generate(config, models, [[i for i, *_ in talk.tokens] for talk in now], greedy) if now else {}
+        for row, talk in enumerate(now):
+            sampled = batch["response_mask"][row].bool()
+            ids, logprobs = (batch[name][row, sampled].tolist() for name in ("input_ids", "rollout_logprobs"))
+            talk.turns, talk.ended = turn, ids[-1] in models.eos_ids
+            text = models.tokenizer.decode(ids[: len(ids) - talk.ended])
+            reply = ask(config, talk, "reply", text)
+            said = [{"role": "user", "content": reply}] * (reply is not None and turn < config.max_turns)
+            added = between(models, ids[-1], said) if said else []
+            talk.tokens += [(i, 1, 1, x) for i, x in zip(ids, logprobs, strict=True)]
+            talk.goes_on = 0 < len(added) <= config.max_tokens - config.max_new_tokens - len(talk.tokens)
+            talk.tokens += [(i, 1, 0, 0.0) for i in added] * talk.goes_on
+            talk.messages += [{"role": "assistant", "content": text}] + said * talk.goes_on
+    return talks
+
+
+def collate(talks, device):
+    """Conversations as a batch, as of `generate`: prompts end, and what follows starts, in one column."""
+    left, right = max(talk.start for talk in talks), max(len(talk.tokens) - talk.start for talk in talks)
+    rows = [pad(torch.tensor(t.tokens).T, (left - t.start, right + t.start - len(t.tokens))) for t in talks]
+    ids, real, sampled, logprobs = torch.stack(rows, dim=1).to(device)  # [B, T] each
+    masks = {"attention_mask": real.long(), "response_mask": sampled.long()}
+    return {"input_ids": ids.long(), **masks, "rollout_logprobs": logprobs}
+
+
+def rollout(config, models, make, rows, greedy=False):
+    """Play and score conversations: (the batch, samples as text, metrics)."""
+    started = time.monotonic()
+    talks = play(config, models, make, rows, greedy)
+    batch, scores = collate(talks, models.device), [float(ask(config, talk, "get_reward")) for talk in talks]
+    samples = [t.row["columns"] | {"messages": t.messages, "score": s} for t, s in zip(talks, scores, strict=True)]
+    batch["scores"] = scores = torch.tensor(scores, dtype=torch.float32, device=models.device)
+    metrics = {"reward/mean": scores.mean().item(), "reward/std": scores.std(unbiased=False).item()}
+    metrics["rollout/turns_mean"] = sum(talk.turns for talk in talks) / len(talks)
+    metrics["rollout/length_mean"] = batch["response_mask"].sum().item() / len(talks)  # sampled tokens
+    metrics["rollout/truncated_frac"] = sum(not talk.ended for talk in talks) / len(talks)
+    return batch, samples, metrics | {"time/rollout": time.monotonic() - started}
+
+
+@torch.no_grad()
+def make_experience(config, models, batch):
+    """Add old log-probs and advantages, [B, T]; stops where sampler and trainer differ."""
+    mask, parts = batch["response_mask"], torch.arange(len(batch["scores"])).split(config.micro_batch)
+    old = [token_logprobs(config, models.policy, {k: x[rows] for k, x in batch.items()})[0] for rows in parts]
+    gap = (torch.cat(old) - batch["rollout_logprobs"]).abs()
+    gap, limit = (gap.sum() / mask.sum(), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
+    if not gap <= limit:
+        sys.exit(f"error: sampler and trainer differ by {gap:.2g} nats; expected {limit}; is the cache right?")
+    advantages = group_advantages(batch["scores"], config.group_size)[:, None] * mask
+    return batch | {"old_logprobs": torch.cat(old), "advantages": advantages}
+
+
+def accumulate_gradients(config, models, batch, rows):
+    """Add the gradients of a minibatch, the same for any micro_batch; returns what it means over tokens."""
+    sums = 0.0
+    for part in rows.split(config.micro_batch):
+        piece = {name: x[part] for name, x in batch.items()}
+        mask, old, advantages = (piece[name] for name in ("response_mask", "old_logprobs", "advantages"))
+        weight = mask / (len(rows) * mask.sum(1, keepdim=True))
+        logprobs, entropy = token_logprobs(config, models.policy, piece)
+        loss, ratio, clipped = policy_loss(logprobs, old, advantages, config.clip_eps_low, config.clip_eps_high)
+        (loss * weight).sum().backward()
+        sums += (torch.stack([loss, clipped, entropy, ratio - 1 - ratio.log()]).detach() * weight).sum((1, 2))
+    return sums
+
+
+def update(config, models, optimizer, batch, step):
+    """The optimizer steps for a batch; returns their mean metrics."""
+    total = 0.0
+    for rows in torch.randperm(len(batch["scores"])).chunk(config.minibatches):
+        sums = accumulate_gradients(config, models, batch, rows)
+        norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
+        total += torch.stack([*sums, norm]) / config.minibatches
+        if not total.isfinite().all():
+            sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
+        optimizer.step()
+        optimizer.zero_grad()
+    names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx", "optim/grad_norm")
+    return dict(zip(names, total.tolist(), strict=True))
+
+
+def train(config):
+    """The whole run; whatever ends it, the policy is saved."""
+    started, out = time.monotonic(), Path(config.out)
+    if out.exists():
+        sys.exit(f"error: got out {config.out!r}, which exists; expected a new folder")
+    set_seed(config.seed)
+    make, models = load_environment(config.environment), load_models(config)
+    check_template(models)
+    rows = load_rows(config, models.tokenizer, config.data)
+    held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
+    order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.prompts // len(rows))])
+    lr = config.lr or (2e-4 if models.policy.num_parameters() < 50e6 else 1e-6)
+    optimizer = torch.optim.AdamW(models.policy.parameters(), lr=lr, weight_decay=0.0)
+    out.mkdir(parents=True)
+
+    def log(step, metrics, samples=()):
+        for name, entries in (("metrics", [metrics]), ("samples", samples)):
+            with (out / f"{name}.jsonl").open("a", encoding="utf-8") as f:
+                f.writelines(json.dumps({"step": step} | entry, ensure_ascii=False) + "\n" for entry in entries)
+        shown = {k: round(x, 3) for k, x in metrics.items() if k in ("reward/mean", "rollout/turns_mean", "eval/score")}
+        print(f"step {step}: {shown}", flush=True)
+
+    def evaluate(step):
+        parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
+        scores = torch.tensor([s["score"] for x in parts for s in rollout(config, models, make, x, greedy=True)[1]])
+        if held_out:
+            log(step, {"eval/accuracy": (scores >= 1).float().mean().item(), "eval/score": scores.mean().item()})
+
+    evaluate(0)
+    reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
+    try:
+        for step, picked in enumerate(order.split(config.prompts)[: config.steps], start=1):
+            clock = time.monotonic()
+            group = [rows[i] for i in picked for _ in range(config.group_size)]
+            batch, samples, metrics = rollout(config, models, make, group)
+            metrics |= update(config, models, optimizer, make_experience(config, models, batch), step)
+            took, spread = time.monotonic() - clock, batch["scores"].view(-1, config.group_size).std(1)
+            metrics |= {"time/step": took, "reward/zero_std_frac": (spread == 0).float().mean().item()}
+            log(step, metrics, samples[: config.group_size])
+            if time.monotonic() + 2 * took + reserve > started + 60 * config.minutes:
+                break
+    except KeyboardInterrupt:
+        print("interrupted")
+    finally:
+        models.policy.to(AutoConfig.from_pretrained(config.model).dtype or torch.float32).save_pretrained(out)
+        models.tokenizer.save_pretrained(out)
+        for file in out.iterdir():  # safetensors are written for their owner only
+            file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
+    evaluate(step)
+
+
+if __name__ == "__main__":
+    train(HfArgumentParser(Config).parse_args_into_dataclasses()[0])

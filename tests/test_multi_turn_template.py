@@ -1,0 +1,624 @@
+"""templates/multi_turn.py: tokens as they were sampled, gradients by definition, refusals, and its command line."""
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from chat_tokenizers import chat_tokenizer, end_ids
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, run_script, script_env
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
+SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
+page = load_module(PAGE, "template_multi_turn")
+
+
+class Talk:
+    """Says `Not …` up to three times; 1 / the number of answers."""
+
+    made = 0
+
+    def reset(self, prompt, answer=None, hint=None, **row):
+        Talk.made += 1
+        self.heard, self.answer = [], answer
+        row.setdefault("seen", []).append("spoilt")  # a row is shared by its group
+        prompt[-1]["role"] = "user"
+        return hint
+
+    def reply(self, text):
+        self.heard.append(text)
+        return None if text == self.answer or len(self.heard) > 3 else f"Not {text[:9]}<|end|> {len(self.heard)}."
+
+    def get_reward(self):
+        return 1.0 / len(self.heard)
+
+
+def settings(**changes):
+    """Settings of a few short answers."""
+    given = {"model": str(TINY_LM), "data": "", "environment": "my.py:Talk", "max_new_tokens": 8, "max_tokens": 300}
+    return page.Config(**given | changes)
+
+
+def rows_of(*prompts, **columns) -> list[dict]:
+    """Rows as `load_rows` gives them."""
+    turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    return [{"messages": m, "columns": {"prompt": m} | columns, "where": f"d.jsonl:{i}"} for i, m in enumerate(turns)]
+
+
+@pytest.fixture
+def models():
+    """The policy, moved off its start."""
+    found = page.load_models(settings())
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in found.policy.parameters():
+            p.add_(torch.randn_like(p), alpha=0.02)
+    return found
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """What `generate` is asked and returns, turn by turn."""
+    calls, generate = [], page.generate
+
+    def record(config, models, prompts, greedy=False):
+        batch = generate(config, models, prompts, greedy)
+        calls.append((prompts, batch))
+        return batch
+
+    monkeypatch.setattr(page, "generate", record)
+    return calls
+
+
+def script_answers(monkeypatch, turns, module=page) -> None:
+    """Let `generate` give these ids: a list for each turn, with a list for each conversation that goes on."""
+    left = iter(turns)
+
+    def generate(config, models, prompts, greedy=False):
+        answers, width = next(left), max(map(len, prompts))
+        longest = max(map(len, answers))
+        pads = [(width - len(p), longest - len(a)) for p, a in zip(prompts, answers, strict=True)]
+        whole = [[0] * b + p + a + [0] * e for p, a, (b, e) in zip(prompts, answers, pads, strict=True)]
+        own = [[0] * width + [1] * len(a) + [0] * e for a, (_, e) in zip(answers, pads, strict=True)]
+        own = torch.tensor(own)
+        return {"input_ids": torch.tensor(whole), "response_mask": own, "rollout_logprobs": own * -0.5}
+
+    monkeypatch.setattr(module, "generate", generate)
+
+
+def columns_of(talk) -> list[list]:
+    """Ids, whether sampled, log-probs of a conversation's tokens."""
+    return [list(x) for i, x in enumerate(zip(*talk.tokens, strict=True)) if i != 1]
+
+
+# ------------------------------------------------------------------------------------------------ the page itself
+
+
+def body(path, name: str) -> str:
+    """The arguments and statements of a function."""
+    (found,) = [n for n in ast.parse(path.read_text("utf-8")).body if getattr(n, "name", "") == name]
+    return ast.dump(found.args) + "".join(map(ast.dump, found.body))
+
+
+SHARED = (
+    "group_advantages policy_loss load_models run token_logprobs generate make_experience accumulate_gradients update"
+)
+
+
+@pytest.mark.parametrize("name", SHARED.split())
+def test_what_it_shares_with_grpo_is_the_same(name):
+    assert body(PAGE, name) == body(GRPO, name)
+
+
+def test_it_stays_a_page_and_is_as_long_as_the_documents_say():
+    count = len(PAGE.read_text(encoding="utf-8").splitlines())
+    assert count <= 330
+    for document in ("SKILL.md", "README.md"):
+        assert re.search(rf"multi_turn.*\({count}\)", (ROOT / document).read_text(encoding="utf-8")), document
+
+
+# ------------------------------------------------------------------------------------------------ tokens
+
+
+def test_the_mask_marks_what_was_sampled_and_nothing_else(models, recorded):
+    torch.manual_seed(0)
+    talks = page.play(settings(), models, Talk, rows_of("1+1=", "23+34=", "7+8="))
+    assert len(recorded) == 4 and [talk.turns for talk in talks] == [4, 4, 4]
+    for number, talk in enumerate(talks):
+        ids, own, logprobs = columns_of(talk)
+        sampled = []
+        for prompts, batch in recorded:
+            prompt, mask = prompts[number], batch["response_mask"][number].bool()
+            assert ids[: len(prompt)] == prompt  # each turn goes on from the very tokens before it
+            answer = batch["input_ids"][number][mask].tolist()
+            assert ids[len(prompt) : len(prompt) + len(answer)] == answer
+            sampled += zip(range(len(prompt), 999), answer, batch["rollout_logprobs"][number][mask].tolist())  # noqa: B905
+        assert sampled == [(i, ids[i], logprobs[i]) for i, x in enumerate(own) if x]
+        assert all(logprobs[i] == 0.0 for i, x in enumerate(own) if not x)
+
+
+@pytest.mark.parametrize(
+    ("family", "end"),
+    [
+        ("tiny", "<|end|>"),
+        ("qwen2_5", "<|im_end|>"),
+        ("llama3", "<|eot_id|>"),
+        ("gemma3", "<end_of_turn>"),
+        ("phi3_5", "<|end|>"),
+        ("mistral", "</s>"),
+    ],
+)
+def test_a_conversation_is_what_the_template_writes_for_its_messages(monkeypatch, family, end):
+    tokenizer = chat_tokenizer(family, end)
+    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end), pad_id=0)
+    page.check_template(models)
+    answers = [[tokenizer.encode(text, add_special_tokens=False) + models.eos_ids] for text in ("five", "3 + 1", "Oh")]
+    script_answers(monkeypatch, answers)
+    (talk,) = page.play(settings(max_turns=3), models, Talk, rows_of("What is 2 + 2?", hint=" Think."))
+    contents = [message["content"] for message in talk.messages]
+    assert contents[0] == "What is 2 + 2? Think." and contents[1::2] == ["five", "3 + 1", "Oh"]
+    plain = [m | {"content": m["content"].replace("<|end|>", "(end)")} for m in talk.messages]
+    ids, own, _ = columns_of(talk)
+    expected = tokenizer.apply_chat_template(talk.messages, sanitize_control_tokens=True)["input_ids"]
+    assert ids == expected[: len(ids)]  # some write a line break after the last end
+    assert len(tokenizer.apply_chat_template(plain)["input_ids"]) > sum(own) > 0
+    assert [t for t, x in zip(ids, own, strict=True) if x] == [i for (answer,) in answers for i in answer]
+    if family == "tiny":  # what an environment says cannot end its turn
+        assert ids.count(models.eos_ids[0]) == 6 and tokenizer.decode(ids).count("<|end|>") == 8
+
+
+@pytest.mark.parametrize(
+    ("family", "end"), [("tiny", "<|end|>"), ("qwen2_5", "<|im_end|>"), ("gemma3", "<end_of_turn>")]
+)
+def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(monkeypatch, family, end):
+    tokenizer = chat_tokenizer(family, end)
+    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end), pad_id=0)
+    text = tokenizer.encode("fiv", add_special_tokens=False)
+    found = []
+    for first in (text + models.eos_ids, text):
+        script_answers(monkeypatch, [[first], [models.eos_ids]])
+        found += page.play(settings(max_turns=2), models, Talk, rows_of("What is 2 + 2?"))
+    (ended, own, _), (cut, own_cut, _) = map(columns_of, found)
+    assert ended == cut and sum(own) == sum(own_cut) + 1
+    (place,) = [i for i, (a, b) in enumerate(zip(own, own_cut, strict=True)) if a != b]
+    assert cut[place] == models.eos_ids[0] and own_cut[place] == 0
+    assert found[0].messages == found[1].messages
+
+
+def test_a_conversation_ends_where_another_answer_may_not_fit(models, monkeypatch):
+    config = settings(max_tokens=70, max_turns=9)
+    monkeypatch.setattr(Talk, "reply", lambda self, text: self.heard.append(text) or "No.")
+    torch.manual_seed(0)
+    talks = page.play(config, models, Talk, rows_of("1+1=", "a much longer prompt than the other"))
+    for talk in talks:
+        assert len(talk.tokens) <= 70 and talk.messages[-1]["role"] == "assistant" and talk.tokens[-1][2] == 1
+        assert len(talk.tokens) + 8 + 9 > 70  # an end, a reply and another answer take more
+
+
+def test_conversations_share_nothing(models):
+    rows = rows_of("1+1=", seen=[]) * 4
+    before = json.dumps(rows)
+    talks = page.play(settings(), models, Talk, rows)
+    assert json.dumps(rows) == before
+    assert len({id(talk.environment) for talk in talks}) == len({id(talk.messages[0]) for talk in talks}) == 4
+    assert all(len(talk.environment.heard) == talk.turns for talk in talks)
+
+
+# ------------------------------------------------------------------------------------------------ gradients
+
+
+@pytest.fixture
+def batch(models):
+    """Conversations with holes, and numbers of an update that is under way."""
+    torch.manual_seed(1)
+    rows = [row for row in rows_of("1+1=", "23+34=") for _ in range(2)]
+    made, _, metrics = page.rollout(settings(), models, Talk, rows)
+    assert metrics["rollout/turns_mean"] > 1 and made["scores"].shape == (4,)
+    made |= {"scores": torch.tensor([1.0, 0.0, 0.5, 2.0])}
+    made = page.make_experience(settings(group_size=2), models, made)
+    noise = 0.3 * torch.randn(made["old_logprobs"].shape)
+    return made | {"old_logprobs": made["old_logprobs"] + noise * made["response_mask"]}
+
+
+def gradient(policy):
+    """Every gradient as one vector; clears them."""
+    found = torch.cat([p.grad.flatten() for p in policy.parameters()])
+    policy.zero_grad(set_to_none=True)
+    return found
+
+
+def holes(mask) -> int:
+    """How many tokens between sampled ones were not sampled."""
+    return sum(int((row[row.argmax() : len(row) - row.flip(0).argmax()] == 0).sum()) for row in mask)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3, 16])
+def test_the_gradient_is_that_of_the_flattened_tokens(models, batch, micro_batch):
+    """Each conversation alone and without padding, token by token, from the model's own logits."""
+    assert holes(batch["response_mask"]) > 20
+    models.policy.double()  # or the rounding of other shapes is 1e-6, too
+    total = 0.0
+    for row in range(4):
+        real = batch["attention_mask"][row].bool()
+        ids, own = batch["input_ids"][row][real], batch["response_mask"][row][real].bool()
+        logprobs = torch.log_softmax(models.policy(ids[None]).logits[0], -1)
+        old, advantages = (batch[name][row][real] for name in ("old_logprobs", "advantages"))
+        for t in own.nonzero().flatten().tolist():
+            ratio = (logprobs[t - 1, ids[t]] - old[t]).exp()
+            total = total + torch.max(-advantages[t] * ratio, -advantages[t] * ratio.clamp(0.8, 1.2)) / own.sum() / 4
+    total.backward()
+    expected = gradient(models.policy)
+    got = page.accumulate_gradients(settings(micro_batch=micro_batch), models, batch, torch.arange(4))
+    torch.testing.assert_close(got[0], total.detach(), rtol=1e-5, atol=1e-6, check_dtype=False)
+    assert (gradient(models.policy) - expected).norm() <= 1e-6 * expected.norm() and expected.abs().max() > 1e-3
+
+
+def test_what_stands_at_tokens_that_were_not_sampled_changes_nothing(models, batch):
+    page.accumulate_gradients(settings(), models, batch, torch.arange(4))
+    expected, outside = gradient(models.policy), 1 - batch["response_mask"]
+    for name in ("advantages", "old_logprobs", "rollout_logprobs"):
+        batch[name] = batch[name] + outside * torch.randn(outside.shape) * 3
+    page.accumulate_gradients(settings(), models, batch, torch.arange(4))
+    assert torch.equal(gradient(models.policy), expected)
+
+
+def test_advantages_are_those_of_the_group_at_every_sampled_token(batch):
+    expected = torch.tensor([1.0, -1.0, -1.0, 1.0]) / 2**0.5  # two scores: their deviation is |a - b| / sqrt(2)
+    torch.testing.assert_close(batch["advantages"], expected[:, None] * batch["response_mask"], rtol=1e-5, atol=1e-5)
+
+
+def test_the_sampler_is_the_trainer(models, batch):
+    """Log-probs of turns that were sampled one by one, in batches of other widths, and of the whole at once."""
+    trained = page.token_logprobs(settings(), models.policy, batch)[0]
+    assert (trained - batch["rollout_logprobs"]).abs().max() < 1e-4
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("family", "end"),
+    [
+        ("qwen3", "<|im_end|>"),  # drops what was thought before the last question
+        ("qwen3_5_think", "<|im_end|>"),
+        ("deepseek_r1_distill", "<｜end▁of▁sentence｜>"),
+        ("lfm2_2_5", "<|im_end|>"),
+        ("gptoss", "<|return|>"),  # ends a turn by another token once others follow
+        ("smolvlm", "<end_of_utterance>"),  # takes no strings
+    ],
+)
+def test_a_template_that_writes_earlier_turns_anew_is_refused(family, end):
+    tokenizer = chat_tokenizer(family, end)
+    with pytest.raises(SystemExit, match=r"^error: chat template: it .*expected one that only appends"):
+        page.check_template(SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end)))
+
+
+@pytest.mark.parametrize("family", ["qwen3_training", "qwen3_instruct_2507", "qwen3_5_think_training", "llama3_1"])
+def test_a_template_that_keeps_earlier_turns_is_taken(family):
+    end = "<|eot_id|>" if family == "llama3_1" else "<|im_end|>"
+    tokenizer = chat_tokenizer(family, end)
+    page.check_template(SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end)))
+
+
+def test_a_template_that_raises_or_is_not_there_is_refused(models):
+    for template in (
+        "{{ raise_exception('no system role') }}",
+        "{% for m in messages %}{{ m.content }}{% endfor %}",
+        None,
+    ):
+        models.tokenizer.chat_template = template
+        with pytest.raises(SystemExit, match=r"^error: chat template: "):
+            page.check_template(models)
+
+
+HOOKS = {
+    "reset": "    def reset(self, answer, **row):\n        self.n = 0\n",
+    "reply": "    def reply(self, text):\n        self.n += 1\n        return 'No.' if self.n < 2 else None\n",
+    "get_reward": "    def get_reward(self):\n        return 1.0\n",
+}
+
+
+def environment(folder, **changes) -> str:
+    """my.py:Mine in a folder, with other methods; an empty one is left out."""
+    text = "class Mine:\n" + "".join((HOOKS | changes).values())
+    (folder / "my.py").write_text(text)
+    return f"{folder}/my.py:Mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reset": ""}, r"got methods \['get_reward', 'reply'\]; expected get_reward, reply and reset"),
+        ({"add": "    def add(self, x: int) -> int:\n        return x\n"}, "expected .* and no tools"),
+        ({"made": "    def __init__(self, size):\n        pass\n"}, "TypeError: .*size"),
+        ({"reset": "   def reset("}, "IndentationError|SyntaxError"),
+    ],
+)
+def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, changes, said):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = environment(tmp_path, **changes)
+    with pytest.raises(SystemExit, match=f"(?s)^error: got environment .*my.py:Mine.*{said}.*expected FILE.py:Class"):
+        page.load_environment(spec)
+    for spec in (f"{tmp_path}/my.py:Other", f"{tmp_path}/none.py:Mine"):
+        with pytest.raises(SystemExit, match=r"expected FILE.py:Class"):
+            page.load_environment(spec)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"reset": "    def reset(self, **row):\n        return row['none']\n"},
+            "Mine, line 3, on d.jsonl:0: KeyError",
+        ),
+        ({"reset": "    def reset(self):\n        pass\n"}, "Mine, on d.jsonl:0: TypeError: .*unexpected keyword"),
+        (
+            {"reset": "    def reset(self, **row):\n        return 3\n"},
+            "Mine, on d.jsonl:0: .*reset returned 3; expected",
+        ),
+        ({"reply": "    def reply(self, text):\n        return 1 / 0\n"}, "Mine, line 5, on d.jsonl:0: ZeroDivision"),
+        (
+            {"reply": "    def reply(self, text):\n        return b'No'\n"},
+            ".*reply returned b'No'; expected a string or None",
+        ),
+        ({"get_reward": "    def get_reward(self):\n        pass\n"}, "Mine, on d.jsonl:0: TypeError"),
+        ({"get_reward": "    def get_reward(self):\n        return float('nan')\n"}, ".*get_reward returned nan"),
+    ],
+)
+def test_a_broken_environment_is_named_by_file_and_line(tmp_path, models, monkeypatch, changes, said):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = environment(tmp_path, **changes)
+    with pytest.raises(SystemExit, match=f"^error: {re.escape(str(tmp_path))}/my.py:{said}"):
+        page.rollout(settings(environment=spec), models, page.load_environment(spec), rows_of("1+1=", answer="2"))
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a few rows, a string prompt among them."""
+    rows = TRAIN_DATA.read_text().splitlines()[:8]
+    (tmp_path / "train.jsonl").write_text("\n".join([*rows, "", '{"prompt": "1+1=", "answer": "2", "other": 1}']))
+    (tmp_path / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:6]))
+    return tmp_path
+
+
+def flags(*more) -> list[str]:
+    """Flags of a few tiny steps; a later flag wins."""
+    given = ["--model", TINY_LM, "--data", "train.jsonl", "--environment", SECOND_ATTEMPT, "--steps", "2"]
+    return [str(x) for x in (*given, "--prompts", "2", "--group_size", "4", "--max_new_tokens", "12", *more)]
+
+
+def run(folder, *more, path=PAGE, fresh=False) -> subprocess.CompletedProcess:
+    """Run the page, or a changed copy of it."""
+    return run_script(path, *flags(*more), cwd=folder, fresh=fresh)
+
+
+def lines(path) -> list[dict]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
+    umask = os.umask(0o027)
+    try:
+        done = run(folder, "--eval_data", "test.jsonl", fresh=True)
+    finally:
+        os.umask(umask)
+    assert done.returncode == 0, done.stderr
+    out = folder / "out"
+    metrics, samples = lines(out / "metrics.jsonl"), lines(out / "samples.jsonl")
+    assert [m["step"] for m in metrics] == [0, 1, 2, 2]
+    assert {"step", "eval/accuracy", "eval/score"} == set(metrics[0]) == set(metrics[-1])
+    keys = {"reward/mean", "reward/std", "reward/zero_std_frac", "policy/loss", "policy/entropy", "optim/grad_norm"}
+    keys |= {"rollout/turns_mean", "rollout/length_mean", "rollout/truncated_frac", "time/rollout", "time/step"}
+    assert keys <= set(metrics[1]) and 1 <= metrics[1]["rollout/turns_mean"] <= 2
+    assert len(samples) == 8 and {"step", "prompt", "answer", "messages", "score"} == set(samples[0])
+    for sample in samples:
+        roles = [message["role"] for message in sample["messages"]]
+        assert roles in (["user", "assistant"], ["user", "assistant"] * 2)
+        assert all(message["content"] == "Wrong. Try again." for message in sample["messages"][2::2])
+        assert sample["score"] in ((0.0, 0.5) if len(roles) == 4 else (1.0,))
+    AutoModelForCausalLM.from_pretrained(out)
+    loaded, original = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(TINY_LM)
+    assert loaded.backend_tokenizer.to_str() == original.backend_tokenizer.to_str()
+    assert loaded.chat_template == original.chat_template
+    for file in out.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o640, file.name
+    again = run(folder)
+    assert again.returncode == 1 and "which exists" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{", "train.jsonl:2: JSONDecodeError"),
+        ('{"question": "1+1="}', "train.jsonl:2: KeyError"),
+        ('{"prompt": 3}', "train.jsonl:2: "),
+        (None, "train.jsonl:0: FileNotFoundError"),
+    ],
+)
+def test_a_broken_row_is_named_by_file_and_line(folder, row, said):
+    (folder / "train.jsonl").unlink()
+    if row:
+        (folder / "train.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' + row)
+    with pytest.raises(SystemExit, match=f"{said}.*expected an object with a prompt"):
+        page.load_rows(settings(), AutoTokenizer.from_pretrained(TINY_LM), folder / "train.jsonl")
+
+
+def test_prompts_after_which_no_answer_fits_are_left_out(folder):
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    assert len(page.load_rows(settings(), tokenizer, folder / "train.jsonl")) == 9
+    with pytest.raises(SystemExit, match="got no prompt of up to 4 tokens"):
+        page.load_rows(settings(max_tokens=12), tokenizer, folder / "train.jsonl")
+
+
+def test_an_environment_that_breaks_ends_the_run_with_a_sentence(folder):
+    environment(folder, reply="    def reply(self, text):\n        return 1 / 0\n")
+    done = run(folder, "--environment", "my.py:Mine")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.search(r"error: my.py:Mine, line 5, on train.jsonl:\d+: ZeroDivisionError", done.stderr), done.stderr
+    AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (".isfinite().all()", ".div(0).isfinite().all()", "not finite"),
+        ("dist.gather(1, new) * live", "dist.gather(1, new) * live * 1.1", "sampler and trainer differ by"),
+        ("(i, 1, 1, x) for", "(i, 1, 1, x + 0.002) for", "sampler and trainer differ by"),
+    ],
+)
+def test_a_run_that_cannot_be_right_stops_and_spares_the_weights(folder, old, new, said):
+    source = PAGE.read_text()
+    assert source.count(old) == 1
+    (folder / "changed.py").write_text(source.replace(old, new))
+    done = run(folder, path=folder / "changed.py")
+    assert done.returncode == 1 and said in done.stderr, done.stderr
+    kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
+    assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
+
+
+def test_minutes_end_a_run_with_everything_saved(folder):
+    done = run(folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
+    AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+def test_an_interrupt_ends_a_run_with_everything_saved(folder):
+    line = [sys.executable, str(PAGE), *flags("--steps", "100000", "--eval_data", "test.jsonl")]
+    process = subprocess.Popen(line, cwd=folder, env=script_env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics = folder / "out" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(timeout=300) == 0
+    assert "eval/score" in lines(metrics)[-1]
+    AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+def test_selfcheck_takes_the_page(folder):
+    done = run_script("selfcheck", PAGE, "--data", "train.jsonl", "--max_new_tokens", "8", "--json", cwd=folder)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    status = {row["name"]: row["status"] for row in json.loads(done.stdout)["checks"]}
+    assert {"reward_answers", "sampler_agreement", "prompt_gradient", "group_advantages"} <= {
+        name for name, value in status.items() if value == "pass"
+    }
+
+
+# ------------------------------------------------------------------------------------------------ what to change where
+
+
+def changes() -> list[tuple[str, list[tuple[str, str]]]]:
+    """(first new line, [(old, new), ...]) of each change that references/templates.md has for the page."""
+    text, found = (ROOT / "references" / "templates.md").read_text(encoding="utf-8"), []
+    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        of_section = []
+        for before, block in re.findall(r"^(.*?)```diff\n(.*?)```", section, re.MULTILINE | re.DOTALL):
+            pair = tuple("".join(f"{x[1:]}\n" for x in block.splitlines() if x[0] == sign) for sign in "-+")
+            if before.strip():
+                paragraph = before.strip().split("\n\n")[-1]
+                of_section.append((paragraph.splitlines()[0], []))
+            of_section[-1][1].append(pair)
+        found += [c for c in of_section if heading == "multi_turn.py" or "LoRA" in c[0] or "stop rule" in c[0]]
+    return found
+
+
+CHANGES = dict(changes())
+
+
+def changed(start: str, folder) -> Path:
+    """A copy of the page with the change that starts so."""
+    ((_, pairs),) = [change for change in CHANGES.items() if change[0].startswith(start)]
+    source = PAGE.read_text(encoding="utf-8")
+    for old, new in pairs:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    (folder / "changed.py").write_text(source)
+    return folder / "changed.py"
+
+
+def test_five_changes_are_listed():
+    assert len(CHANGES) == 5
+
+
+@pytest.mark.parametrize("start", CHANGES)
+def test_a_listed_change_can_be_made_and_runs(start, folder):
+    done = run(folder, path=changed(start, folder))
+    assert done.returncode == 0, done.stderr
+    assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
+    AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+def test_the_baseline_for_each_turn_is_that_of_who_came_to_it(folder, models, monkeypatch):
+    mine = load_module(changed("A baseline for each turn", folder), "template_changed")
+    mask = torch.tensor([[0, 1, 1, 0, 1], [0, 1, 0, 0, 0], [0, 1, 0, 1, 1], [0, 1, 1, 0, 0]])
+    attention = mask * 0 + 1
+    batch = {"input_ids": attention * 9, "attention_mask": attention, "response_mask": mask}
+    batch["rollout_logprobs"] = mine.token_logprobs(settings(), models.policy, batch)[0].detach()
+    batch["scores"] = torch.tensor([0.5, 1.0, 0.0, 1.0])
+    got = mine.make_experience(settings(group_size=4), models, batch)["advantages"]
+    # first answers: mean of all, 0.625; second ones: of rows 0 and 2, 0.25
+    expected = [
+        [0, -0.125, -0.125, 0, 0.25],
+        [0, 0.375, 0, 0, 0],
+        [0, -0.625, 0, -0.25, -0.25],
+        [0, 0.375, 0.375, 0, 0],
+    ]
+    torch.testing.assert_close(got, torch.tensor(expected))
+
+
+ADDER = '''class Adder:
+    def reset(self, **row):
+        self.total = 0
+
+    def add(self, x: int) -> int:
+        """Add a number.
+
+        Args:
+            x: The number.
+        """
+        self.total += x
+        return self.total
+
+    def get_reward(self) -> float:
+        return float(self.total)
+'''
+CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
+
+
+def test_tools_are_shown_called_and_their_faults_told(folder, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (folder / "tools.py").write_text(ADDER)
+    mine = load_module(changed("Tools:", folder), "template_changed")
+    make = mine.load_environment(f"{folder}/tools.py:Adder")
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, "<|im_end|>"), pad_id=0)
+    mine.check_template(models)
+    said = [CALL.format("add", '{"x": 2}') + CALL.format("add", '{"x": 5}'), CALL.format("reset", "{}"), "<tool_call>{"]
+    said += [CALL.format("add", '{"y": 1}'), "7", CALL.format("add", '{"x": 1}')]
+    encoded = [tokenizer.encode(text, add_special_tokens=False) + models.eos_ids for text in said]
+    script_answers(monkeypatch, [[ids] for ids in encoded], mine)
+    (talk,) = mine.play(settings(max_turns=8, max_tokens=10**4), models, make, rows_of("Add."))
+    assert [m["content"] for m in talk.messages if m["role"] == "tool"][:2] == ["2", "7"]
+    faults = [m["content"] for m in talk.messages if m["role"] == "tool"][2:]
+    assert [re.search(r"(\w+): ", fault)[1] for fault in faults] == ["ValueError", "JSONDecodeError", "TypeError"]
+    assert talk.turns == 5 and talk.messages[-1] == {"role": "assistant", "content": "7"}  # no reply: it ends
+    ids, own, _ = columns_of(talk)
+    rendered = tokenizer.apply_chat_template(talk.messages, tools=[make.add])["input_ids"]
+    assert ids == rendered[: len(ids)] and '"name": "add"' in tokenizer.decode(ids[: talk.start])
+    assert [i for i, x in zip(ids, own, strict=True) if x] == [i for answer in encoded[:5] for i in answer]
+    script_answers(monkeypatch, [[encoded[5]]], mine)
+    (talk,) = mine.play(settings(max_turns=1, max_tokens=10**4), models, make, rows_of("Add."))
+    assert talk.environment.total == 0 and len(talk.messages) == 2  # after the last answer no tool is called
