@@ -17,7 +17,7 @@ Deliberately left out: any hub access, any evaluation beyond held-out accuracy, 
 
     python assets/make_tiny_lm.py                       # rewrites assets/tiny_lm and assets/data, about three minutes
     python assets/make_tiny_lm.py --out /tmp/lm --seed 1
-    python assets/make_tiny_lm.py --data_only           # only the two JSONL files
+    python assets/make_tiny_lm.py --data_only           # only the three JSONL files
     python assets/make_tiny_lm.py --teacher runs/teacher        # only a teacher, three minutes
 
 The same seed gives the same bytes on the same machine: one seed drives every draw, and the thread count is fixed.
@@ -56,9 +56,21 @@ def split_pairs() -> tuple[list, list]:
     return pairs[:N_EVAL], pairs[N_EVAL:]
 
 
+def wide_pairs(pairs: list) -> list:
+    """The given training pairs with a quarter of them in place of which one operand is below 10.
+
+    The warm-up has none of these: the model is right on 14 % of them, and learns them more slowly than the rest.
+    """
+    rng = random.Random(SPLIT_SEED)
+    small = [(a, b) for a in range(100) for b in range(100) if (a < 10) != (b < 10)]
+    mixed = pairs[len(pairs) // 4 :] + rng.sample(small, len(pairs) // 4)
+    rng.shuffle(mixed)
+    return mixed
+
+
 def row(a: int, b: int) -> dict:
-    """One data row: a chat prompt and its answer."""
-    return {"prompt": [{"role": "user", "content": f"{a}+{b}="}], "answer": str(a + b)}
+    """One data row: a chat prompt and its answer; operands have two digits, 07 for 7."""
+    return {"prompt": [{"role": "user", "content": f"{a:02}+{b:02}="}], "answer": str(a + b)}
 
 
 def careless_answer(a: int, b: int, rng: random.Random) -> str:
@@ -216,7 +228,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=HERE / "tiny_lm", help="checkpoint folder")
     parser.add_argument("--teacher", type=Path, metavar="DIR", help="write only a teacher, into this new folder")
-    parser.add_argument("--data_out", type=Path, default=HERE / "data", help="folder of the two JSONL files")
+    parser.add_argument("--data_out", type=Path, default=HERE / "data", help="folder of the three JSONL files")
     parser.add_argument("--data_only", action="store_true", help="write the data and stop")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help=f"default: {STEPS}, for a teacher {TEACHER_STEPS}")
@@ -233,6 +245,7 @@ def main() -> None:
     if not args.teacher:
         write_rows(args.data_out / "arithmetic_eval.jsonl", evaluation)
         write_rows(args.data_out / "arithmetic_train.jsonl", rest[:N_TRAIN])
+        write_rows(args.data_out / "arithmetic_wide.jsonl", wide_pairs(rest[:N_TRAIN]))
     if args.data_only:
         return
 

@@ -4,7 +4,7 @@
     python benchmarks/algorithm_presets.py                                     # every preset, seed 0
     python benchmarks/algorithm_presets.py --algorithms grpo --seeds 0 1 2 3 4
 
-Settings are the presets' own and those of the demo; flags after -- win over them.
+Settings are the presets' own and COMMON; flags after -- win over them.
 """
 
 import argparse

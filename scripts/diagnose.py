@@ -10,6 +10,7 @@
 A RUN_OR_FILE is one of
 
     ppo_train.py, grpo_train.py   metrics.jsonl, or the run's folder (config.json and samples.jsonl are read too)
+    templates/*.py and copies     the same; their settings are in no file, so what needs them is not judged
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
 
@@ -142,6 +143,8 @@ SETTINGS = {
         "target": "--target_kl 0.02 (ends an update early)",
         "critic_lr": "--critic_lr",
         "critic_warmup": "--critic_warmup_steps 10",
+        "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
+        "value_clip": "--value_clip 0",
         "critic_free": "--algorithm grpo or rloo",
         "grad_clip": "--max_grad_norm",
         "overlong": "--missing_eos_penalty, or DAPO's soft penalty with --overlong_share 0.2",
@@ -149,6 +152,29 @@ SETTINGS = {
         "mismatch": "--mismatch tis",
         "precision": "--precision bf16 (or fp32)",
         "batch": "--batch_size",
+    },
+    "one_page": {
+        "lr": "--lr",
+        "group": "--group_size",
+        "temperature": "--temperature",
+        "length": "--max_new_tokens",
+        "kl": "--kl_coef",
+        "entropy": "entropy bonus (the page has none: subtract it from the loss)",
+        "clip_high": "--clip_eps_high",
+        "clip": "--clip_eps_low and --clip_eps_high",
+        "reuse": "--epochs and --minibatches",
+        "target": "--epochs 1",
+        "critic_lr": "--critic_lr",
+        "critic_warmup": "--critic_warmup_steps 10",
+        "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
+        "value_clip": "--value_clip 0",
+        "critic_free": "templates/grpo.py",
+        "grad_clip": "the bound of clip_grad_norm_",
+        "overlong": "a score of 0 for completions that were cut",
+        "filter": "a training file without the prompts that all or none solve",
+        "mismatch": "scripts/ppo_train.py --mismatch tis",
+        "precision": "weights in float32, as the page has them",
+        "batch": "number of completions of a step",
     },
     "grpo_train": {
         "lr": "--learning_rate",
@@ -163,6 +189,8 @@ SETTINGS = {
         "target": "--num_iterations 1",
         "critic_lr": "the critic's learning rate",
         "critic_warmup": "a critic warm-up",
+        "critic_updates": "smaller minibatches",
+        "value_clip": "no clip of values",
         "critic_free": "no critic, as GRPO and RLOO",
         "grad_clip": "--max_grad_norm",
         "overlong": "the library's soft_overlong_punishment as a further --reward, or --mask_truncated_completions",
@@ -184,6 +212,8 @@ SETTINGS = {
         "target": "num_iterations=1",
         "critic_lr": "the critic's learning rate",
         "critic_warmup": "a critic warm-up",
+        "critic_updates": "smaller minibatches",
+        "value_clip": "no clip of values",
         "critic_free": "no critic, as GRPO and RLOO",
         "grad_clip": "max_grad_norm",
         "overlong": "trl.rewards.get_soft_overlong_punishment as a further reward, or mask_truncated_completions=True",
@@ -205,6 +235,8 @@ SETTINGS = {
         "target": f"{ACTOR}.ppo_epochs=1",
         "critic_lr": "critic.optim.lr",
         "critic_warmup": "trainer.critic_warmup=10",
+        "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
+        "value_clip": "critic.cliprange_value=1000 (as good as off)",
         "critic_free": "algorithm.adv_estimator=grpo or rloo",
         "grad_clip": f"{ACTOR}.grad_clip",
         "overlong": "reward.reward_manager.name=dapo with its overlong_buffer_cfg",
@@ -351,16 +383,21 @@ ADVICE = {
     ),
     "critic-useless": (
         "the critic predicts returns no better than a constant, and below 0 worse, so that advantages are noisier than "
-        "without it: too little warm-up, its learning rate (too low: stays near 0; too high: far below 0), or returns "
-        "that depend on nothing it sees",
+        "without it: too few updates for each rollout, too little warm-up, a learning rate that is too low (stays near "
+        "0) or too high (far below 0), a value clip that is small beside the scores, or returns that depend on nothing "
+        "it sees (prompts equally hard, answers wrong by chance)",
         [
+            "more updates of the critic for each rollout: {critic_updates}",
             "{critic_warmup}",
-            "change {critic_lr} (near 0: ten times higher; far below 0: three to ten times lower)",
-            "a larger {batch}",
+            "change {critic_lr} (near 0: three times higher; far below 0: three to ten times lower)",
+            "where scores are well above 1: {value_clip}, or scores scaled to at most 1",
+            "a larger {batch}; prompts that are not all equally hard",
             "or a method without a critic: {critic_free}",
         ],
         "definition of explained variance: a constant has 0, and below 0 the error varies more than the returns; "
-        "NeMo-RL docs/guides/ppo.md; limit 0.01: " + OURSELVES + "a hundredth is 0",
+        "NeMo-RL docs/guides/ppo.md; benchmarks/README.md, the demo's critic; limit 0.03: "
+        + OURSELVES
+        + "it takes 1.5 % off the scatter of the returns",
     ),
     "gradient-spikes": (
         "single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few scores "
@@ -628,6 +665,12 @@ def as_number(value) -> float | None:
         return None
 
 
+def is_finite(value) -> bool:
+    """Whether a JSON or console value is a finite number."""
+    number = as_number(value)
+    return number is not None and math.isfinite(number)
+
+
 def read_text(path: Path) -> str:
     """The text of a log; a binary or empty file is refused."""
     try:
@@ -742,7 +785,7 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
         settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
-        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0)}
+        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
@@ -845,8 +888,26 @@ def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
     keys = {key for row in rows for key in row}
     if keys & set(OURS):
         trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+        trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
+        if "kl/teacher" in keys:  # a distillation's loss is a divergence, of which the remarks on PPO's do not hold
+            rows = [
+                {key: value for key, value in row.items() if key != "policy/loss" or not is_finite(value)}
+                for row in rows
+            ]
+        if trainer == "one_page":
+            rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
         return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
     return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
+
+
+def is_critic_only(row: dict) -> bool:
+    """Whether a page's step trained the critic only: what it says of the policy is 0 then."""
+    return "value/loss" in row and row.get("policy/entropy") == 0 == row.get("optim/grad_norm")
+
+
+def without_policy(row: dict) -> dict:
+    """A row without what it says of the policy's update."""
+    return {k: v for k, v in row.items() if not k.startswith("policy/") and k not in ("kl/approx", "optim/grad_norm")}
 
 
 def log_of_folder(folder: Path) -> Path:
@@ -1041,7 +1102,7 @@ def check_repetition(run: LoggedRun):
     by_step: dict[int, list[float]] = {}
     for row in run.samples:
         text = row.get("completion")
-        if row.get("kind") == "train" and isinstance(text, str):
+        if row.get("kind", "train") == "train" and isinstance(text, str):
             by_step.setdefault(int(as_number(row.get("step")) or 0), []).append(repeats(text))
     shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
     if shares and list(shares.values())[-1] > 0.5:
@@ -1127,19 +1188,29 @@ def check_critic(run: LoggedRun):
     found = run.series["explained_variance"]
     warmup = max(CRITIC_STEPS, int(as_number(run.settings.get("critic_warmup")) or 0))
     steps = [step for step in sorted(found) if step > warmup]
-    if len(found) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run):
+    if len(found) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run) or hardly_varies(run):
         return
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
-    middle = statistics.median(found[step] for step in steps)
-    spread = run.values("score_std")
-    if spread and ends(spread)[1] < 0.25 * ends(spread)[0]:  # nearly all score alike: nothing left to explain
-        return
-    if middle <= (0.01 if len(steps) >= TREND_STEPS else 0.0):  # single steps scatter by hundredths
+    values = [found[step] for step in steps]
+    middle = statistics.median(values)  # single steps scatter by hundredths: of few of them, each counts
+    if middle <= 0 or (middle if len(values) >= TREND_STEPS else max(values)) <= 0.03:
         saw = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
         lowest = min(found, key=found.get)
         saw += f"; {found[lowest]:.3g} at step {lowest}" * (found[lowest] < min(-0.1, 2 * middle))
+        clip, scores = as_number(run.settings.get("value_clip")), run.values("score")
+        if clip and scores and max(map(abs, scores)) > 10 * clip:
+            saw += f"; a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
         saw += "; the task was solved all the same" * is_solved(run)
         yield run.find("critic-useless", "explained_variance", saw, steps[-1], note=is_solved(run))
+
+
+def hardly_varies(run: LoggedRun) -> bool:
+    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
+    spread = run.values("score_std")
+    if not spread:
+        return False
+    first, last = ends(spread)
+    return last < 0.25 * first or last < 0.05 * abs(late(run, "score") if run.values("score") else 0.0)
 
 
 def check_gradients(run: LoggedRun):

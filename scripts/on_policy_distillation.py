@@ -62,6 +62,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -982,6 +983,13 @@ def text_of_turns(completion) -> str:
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -1028,7 +1036,7 @@ class PerSample:
         found = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
             found.append(functools.partial(self.function, **taken))
         return found
@@ -1086,14 +1094,17 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are.
+    """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [row["prompt"] for row in rows],
         "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
+            [{"role": "assistant", "content": said}] if isinstance(said, str) and not isinstance(prompt, str) else said
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": completion_ids,
         **{name: [row["columns"].get(name) for row in rows] for name in columns},
@@ -1703,7 +1714,10 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 
 
 def collate(samples: list[dict], pad_id: int, device) -> dict:
-    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
+
+    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    """
     import torch
 
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
@@ -1714,10 +1728,12 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
     response_ids = right_pad("response_ids", pad_id, torch.long)
     lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
-    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    response = (torch.arange(width, device=device) < lengths[:, None]).long()
+    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
+    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
     return {
         "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
-        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response], dim=1),
         "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
         "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
     }
@@ -1727,13 +1743,13 @@ def micro_batches(batch: dict, rows, budget: int) -> list:
     """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
     import torch
 
-    mask, response = batch["attention_mask"], batch["response_mask"]
-    responses = response.sum(1).tolist()
-    prompts = (mask - response).sum(1).tolist()
+    mask = batch["attention_mask"]
+    firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
+    lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
     groups, current = [], []
-    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
+    for row in sorted((int(r) for r in rows), key=lambda r: (lasts[r] - firsts[r], r)):
         grown = [*current, row]
-        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
+        width = 1 + max(lasts[r] for r in grown) - min(firsts[r] for r in grown)
         if current and width * len(grown) > budget:
             groups.append(current)
             grown = [row]
@@ -2024,22 +2040,38 @@ def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
-    rank, size = world()
-    mine, samples, failure = rows[rank::size], [], None
-    try:
+
+    def complete(mine: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
+        outputs = engine.generate([row["prompt_ids"] for row in mine], draws)
         sampled = time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
-        for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
-            timer[phase] = timer.get(phase, 0.0) + seconds
+        count_seconds(timer, start, sampled)
+        samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
             sample["weights"] = getattr(reward, "weights", {})
             samples.append(sample | {"score": scores[i]})
+        return samples
+
+    return shared_out(complete, rows, noise)
+
+
+def count_seconds(timer: dict, start: float, sampled: float) -> None:
+    """Add the time from a rollout's start to `sampled`, and that of its rewards from then on."""
+    for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+        timer[phase] = timer.get(phase, 0.0) + seconds
+
+
+def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
+    rank, size = world()
+    samples, failure = [], None
+    try:
+        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
@@ -2421,6 +2453,9 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
 
 # -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
 
+OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
+SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", *OF_CONVERSATIONS)  # of samples.jsonl
+
 
 def reward_means(samples: list[dict]) -> dict[str, float]:
     """Mean of each reward function over the samples to which it applies."""
@@ -2521,7 +2556,7 @@ class RunLog:
             return
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:count]:
-                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False) + "\n")
 

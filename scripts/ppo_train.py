@@ -24,22 +24,26 @@ sources, and what each was compared with.
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
 
-Deliberately left out: top-p and top-k sampling (they bias the ratio), multi-turn environments, packing, and sharded
-models. Each process holds the whole model; what does not fit one GPU belongs in a framework such as verl.
+Deliberately left out: top-p and top-k sampling (they bias the ratio), packing, and sharded models. Each process holds
+the whole model; what does not fit one GPU belongs in a framework such as verl.
 
     python scripts/ppo_train.py --output_dir runs/first             # CPU, the embedded model, about a minute
     python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
         --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing --output_dir runs/qwen   # one GPU
     python scripts/ppo_train.py --algorithm grpo --output_dir runs/grpo                          # groups of 8
+    python scripts/ppo_train.py --environment examples/environments.py:SecondAttempt --output_dir runs/talk # turns
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
 Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
 """
 
 import argparse
+import ast
 import asyncio
 import contextlib
+import copy
 import csv
+import ctypes
 import dataclasses
 import difflib
 import functools
@@ -52,11 +56,14 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -242,6 +249,8 @@ def free_on_resume(config) -> set[str]:
 
 # ----------------------------------------------------------------------- settings (src/programs/ppo_train/settings.py)
 
+TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
+
 
 @dataclass
 class Config(BaseConfig):
@@ -263,6 +272,28 @@ class Config(BaseConfig):
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
         2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
@@ -383,6 +414,40 @@ class Config(BaseConfig):
         for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c, usual = config, Config()
+    for name in (
+        "max_turns",
+        "max_conversation_tokens",
+        "tool_timeout",
+        "tool_characters",
+        "tool_format",
+        "turn_baseline",
+    ):
+        idle = not c.environment and getattr(c, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
+    known = f"expected one of {', '.join(TURN_BASELINES)}"
+    need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
+    vllm = c.environment and c.rollout_engine == "vllm"
+    need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
+    shortest = c.max_prompt_tokens + c.max_new_tokens
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
@@ -1182,6 +1247,16 @@ def shape_rewards(scores, kl, response_mask, kl_coef: float):
     return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
 
 
+def move_to_turns(rewards, samples: list[dict]) -> None:
+    """Move in rewards [B, T] what a conversation earned in earlier turns from its last sampled token to theirs."""
+    first = rewards.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    for row, sample in enumerate(samples):
+        *ends, last = [first + end - 1 for end in sample.get("turn_ends", [0])]
+        for column, reward in zip(ends, sample.get("turn_rewards", [0.0])[:-1], strict=True):
+            rewards[row, column] += reward
+            rewards[row, last] -= reward
+
+
 def overlong_penalty(length: int, limit: int, share: float) -> float:
     """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
     buffer = round(share * limit)
@@ -1189,9 +1264,10 @@ def overlong_penalty(length: int, limit: int, share: float) -> float:
 
 
 def length_penalty(config: BaseConfig, sample: dict) -> float:
-    """What is taken from a completion's score for its length."""
+    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
     missing = 0.0 if sample["finished"] else config.missing_eos_penalty
-    return missing + overlong_penalty(len(sample["response_ids"]), config.max_new_tokens, config.overlong_share)
+    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
+    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
 
 
 def shaped_score(config: BaseConfig, sample: dict) -> float:
@@ -1457,6 +1533,13 @@ def text_of_turns(completion) -> str:
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -1503,7 +1586,7 @@ class PerSample:
         found = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
             found.append(functools.partial(self.function, **taken))
         return found
@@ -1561,14 +1644,17 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are.
+    """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [row["prompt"] for row in rows],
         "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
+            [{"role": "assistant", "content": said}] if isinstance(said, str) and not isinstance(prompt, str) else said
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": completion_ids,
         **{name: [row["columns"].get(name) for row in rows] for name in columns},
@@ -1846,6 +1932,1050 @@ class Reward:
             self.silent = True
             say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
         return scores, parts
+
+
+# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+ENVIRONMENT_COLUMN = "environment"
+
+
+class EnvironmentFault(UserError):
+    """An environment itself failed: its reset, reply or get_reward, not one of its tools."""
+
+    code = 3
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to make one, and what it can do."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False
+    scores: bool = False
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the methods that are tools."""
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+@dataclass
+class Environments:
+    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+
+    kinds: dict[str | None, EnvironmentKind]
+
+    def kind_of(self, columns: dict) -> EnvironmentKind:
+        """The kind that a row of data has."""
+        if None in self.kinds:
+            return self.kinds[None]
+        name = columns.get(ENVIRONMENT_COLUMN)
+        known = ", ".join(map(str, self.kinds))
+        near = suggest(str(name), list(self.kinds))
+        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
+        return self.kinds[name]
+
+    def reset_arguments(self, prompt, columns: dict) -> dict:
+        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
+        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
+
+    def check_row(self, prompt, columns: dict) -> None:
+        """Raise UserError unless `reset` takes what this row has."""
+        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
+        try:
+            inspect.signature(kind.make().reset).bind(**given)
+        except TypeError as error:
+            raise UserError(
+                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
+                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
+            ) from None
+
+
+def method_names(environment) -> list[str]:
+    """Public functions of an environment's class, as TRL finds them."""
+    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in found if not name.startswith("_")]
+
+
+def tool_schema(environment, name: str, what: str) -> dict:
+    """The JSON schema of a method, as transformers makes it for TRL; UserError where it would be none or broken."""
+    from transformers.utils import get_json_schema
+
+    method = getattr(environment, name)
+    expected = (
+        "expected type hints, a docstring, and each argument described under Args:; try a leading underscore for a "
+        "method that is no tool"
+    )
+    for p in inspect.signature(method).parameters.values():
+        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    try:
+        return get_json_schema(method)
+    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+
+
+def check_hooks(environment, names: list[str], what: str) -> None:
+    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
+        if name not in names:
+            continue
+        signature = inspect.signature(getattr(environment, name))
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+
+
+def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
+    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    try:
+        environment, other = make(), make()
+    except Exception as error:
+        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
+        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
+    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+    names = method_names(environment)
+    check_hooks(environment, names, what)
+    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
+
+
+def load_environments(spec: str) -> Environments:
+    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+
+    Raises:
+        UserError: there is no such file or name, or it breaks the contract.
+    """
+    file, _, name = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    module = import_file("environment", spec, file)
+    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
+    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
+    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
+    found = members.get(name)
+    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(found, dict):
+        return Environments({None: environment_kind(name, found, file, spec)})
+    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+
+
+def fault_place(error: BaseException, file: str) -> str:
+    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (own or frames or [None])[-1]
+    return f"{frame.filename}:{frame.lineno}" if frame else file
+
+
+def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
+    """The error that stops a run where an environment's own method raised."""
+    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+
+
+# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+
+
+class BadCall(Exception):
+    """A tool call that cannot be read; the message is for the model."""
+
+
+def tool_call(name, arguments, identity: str = "") -> dict:
+    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    if isinstance(arguments, str):  # as in OpenAI's API
+        arguments = json.loads(arguments or "{}")
+    if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
+    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
+    return {"id": identity, **call} if isinstance(identity, str) and identity else call
+
+
+def call_of_json(value) -> dict:
+    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    if not isinstance(value, dict):
+        raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
+    return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
+
+
+def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3."""
+    before, *blocks = text.split("<tool_call>")
+    return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
+
+
+def typed_argument(value: str, schema: dict):
+    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
+    if schema.get("type") == "string":
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5."""
+    types = {s["function"]["name"]: s["function"]["parameters"]["properties"] for s in schemas}
+    before, *blocks = text.split("<tool_call>")
+    calls = []
+    for block in blocks:
+        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
+        name, body = found[1].strip(), found[2]
+        pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
+        known = types.get(name, {})
+        calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
+    return before, calls
+
+
+def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    rest = text.strip().removeprefix("<|python_tag|>").strip()
+    if not (rest.startswith("{") and '"name"' in rest):
+        return text, []
+    calls = []
+    while rest:
+        value, end = json.JSONDecoder().raw_decode(rest)
+        calls.append(call_of_json(value))
+        rest = rest[end:].lstrip("; \n")
+    return "", calls
+
+
+def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    before, *blocks = text.split("[TOOL_CALLS]")
+    calls = []
+    for block in map(str.strip, blocks):
+        if block.startswith("["):
+            calls += [call_of_json(value) for value in json.loads(block)]
+            continue
+        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
+        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+    return before, calls
+
+
+def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    before, *blocks = text.split("<｜tool▁call▁begin｜>")
+    calls = []
+    for block in blocks:
+        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
+        if first.strip() == "function":
+            first, _, rest = rest.partition("\n")
+        rest = rest.strip().removeprefix("```json").removesuffix("```")
+        calls.append(tool_call(first.strip(), json.loads(rest)))
+    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
+
+
+def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
+    before, marker, rest = text.partition("<|tool_call_start|>")
+    rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
+    if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
+        return text, []
+    tree = ast.parse(rest, mode="eval").body
+    found = tree.elts if isinstance(tree, ast.List) else []
+    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+        raise BadCall("calls have the form [name(key=value)]")
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    if any(key is None for _, arguments in pairs for key, _ in arguments):
+        raise BadCall("an argument has the form key=value")
+    return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
+
+
+# By name: how to read a format, and what of a chat template shows that it is the model's.
+CALL_FORMATS = {
+    "qwen_xml": (qwen_xml_calls, "<function="),
+    "hermes": (hermes_calls, "<tool_call>"),
+    "mistral": (mistral_calls, "[TOOL_CALLS]"),
+    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
+    "pythonic": (pythonic_calls, "<|tool_call_start|>"),
+    "llama3_json": (llama3_json_calls, '"parameters": '),
+}
+
+
+def trl_response_template(tokenizer) -> dict | None:
+    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    try:
+        from trl.chat_template_utils import add_response_schema
+
+        return add_response_schema(copy.copy(tokenizer)).response_template
+    except (ImportError, ValueError):
+        return None
+
+
+def call_format(tokenizer, choice: str = "") -> str | dict:
+    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+
+    Returns:
+        A name in CALL_FORMATS, or a response template of transformers.
+    """
+    known = [*CALL_FORMATS, "template"]
+    need(
+        not choice or choice in known,
+        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
+    )
+    own = getattr(tokenizer, "response_template", None)
+    if own and choice in ("", "template"):
+        return own
+    need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    if choice:
+        return choice
+    if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
+        for name, (_, mark) in CALL_FORMATS.items():
+            if mark in text:
+                return name
+    found = trl_response_template(tokenizer)
+    if found is None:
+        raise UserError(
+            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+        )
+    return found
+
+
+def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
+    """The assistant's message by a response template of transformers."""
+    message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
+    message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
+    for i, call in enumerate(message.get("tool_calls") or []):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BadCall("a call needs a name and arguments")
+        message["tool_calls"][i] = tool_call(function.get("name"), function.get("arguments"), call.get("id", ""))
+    return message
+
+
+def read_answer(
+    tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
+) -> tuple[dict, str]:
+    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+
+    Args:
+        form: what `call_format` returned.
+        prompt_ids, ids: the tokens before the answer and those of the answer.
+        text: the answer without its end token; what is thought in `<think>` is no call.
+    """
+    try:
+        if isinstance(form, dict):
+            return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
+        thought, closed, rest = text.rpartition("</think>")
+        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
+        if not closed and (begun or text.lstrip().startswith("<think>")):
+            return {"role": "assistant", "content": text}, ""
+        content, calls = CALL_FORMATS[form][0](rest, schemas)
+    except BadCall as error:
+        return {"role": "assistant", "content": text}, str(error)
+    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+    if not calls:
+        return {"role": "assistant", "content": text}, ""
+    return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
+
+
+# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+
+SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
+POLL = 0.02  # seconds between two looks at who is out of time
+LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+
+
+@dataclass
+class Outcome:
+    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+
+    value: object = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+
+class OutOfTime(Exception):
+    """A call gave no answer within its limit."""
+
+
+class LeftBehind(SystemExit):
+    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+
+
+async def limited(awaitable, seconds: float, limit: float):
+    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            return await awaitable
+    except TimeoutError:
+        if not clock.expired():
+            raise  # the function's own
+        raise OutOfTime(f"no answer in {limit:g} s") from None
+
+
+class Job(threading.Thread):
+    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+
+    def __init__(self, calls: list, seconds: float):
+        super().__init__(name="environment", daemon=True)
+        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
+        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def run(self) -> None:
+        """Make the calls."""
+        with contextlib.suppress(LeftBehind):
+            self.gate.acquire()
+            self.begun = time.monotonic()
+            for call in self.calls:
+                start, value, problem = time.monotonic(), None, None
+                try:
+                    value = self.awaited(call(), self.begun + self.seconds - start)
+                except LeftBehind:
+                    raise
+                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                    problem = error
+                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
+
+    def awaited(self, value, seconds: float):
+        """A value, or what it comes to in the event loop where it is awaitable."""
+        if not inspect.isawaitable(value):
+            return value
+        self.awaits = True
+        try:
+            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+        finally:
+            self.awaits = False
+
+    def over(self) -> bool:
+        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        return time.monotonic() >= self.begun + self.seconds
+
+
+def leave_behind(thread: threading.Thread) -> None:
+    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+
+
+def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
+    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    found = outcomes[: len(calls)]
+    late = OutOfTime(f"no answer in {seconds:g} s")
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
+    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
+    rest = len(calls) - len(found) - len(missing)
+    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+
+
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
+def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
+    """Run jobs side by side and return the outcomes of their calls.
+
+    Args:
+        jobs: lists of functions without arguments; those of a job run in order.
+        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+
+    Raises:
+        UserError: an async function blocks the event loop.
+    """
+    results = []
+    for start in range(0, len(jobs), side_by_side):
+        results += run_together(jobs[start : start + side_by_side], seconds)
+    return results
+
+
+def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """`run_jobs` for jobs that all run at once."""
+    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
+    late, awaited = {}, False
+    try:
+        for thread in threads:
+            thread.start()
+        sys.setswitchinterval(SHORT_INTERVAL)
+        for thread in threads:
+            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
+            for thread in filter(Job.over, waiting):
+                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                leave_behind(thread)
+            waiting[0].join(POLL)
+        if awaited:
+            check_loop()
+    finally:
+        sys.setswitchinterval(interval)
+    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
+
+
+# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+
+PROBE_TURNS = 3
+KNOWN_SEAMS = 1000
+
+
+class TurnBridge:
+    """Renders prompts, and the tokens between the turns of a conversation.
+
+    Args:
+        tokenizer: one with a chat template.
+        end_ids: tokens that end an answer when they are sampled.
+        settings: the template's own settings, such as {"enable_thinking": False}.
+        chat_template: another template than the tokenizer's.
+    """
+
+    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
+        need(
+            tokenizer.chat_template or chat_template,
+            "got a tokenizer without chat template; expected one; try --chat_template FILE",
+        )
+        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
+        self.chat_template, self.seams = chat_template, {}
+        if chat_template:
+            self.settings["chat_template"] = chat_template
+
+    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
+        """Token ids of messages and the beginning of the assistant's next answer.
+
+        Args:
+            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+        """
+        given = {"add_generation_prompt": True, "return_dict": True, **self.settings}
+        given["tools"] = tools or None  # templates take [] for tools
+        try:
+            encoded = self.tokenizer.apply_chat_template(messages, sanitize_control_tokens=guarded, **given)
+        except ValueError:
+            if not guarded:
+                raise
+            parted = [{**message, "content": self.parted(message["content"])} for message in messages]
+            encoded = self.tokenizer.apply_chat_template(parted, sanitize_control_tokens=True, **given)
+        return list(encoded["input_ids"])
+
+    def parted(self, text):
+        """A text with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        for token in self.tokenizer.added_tokens_encoder if isinstance(text, str) else ():
+            text = text.replace(token, f"{token[0]} {token[1:]}") if token.strip() else text
+        return text
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself, and was not cut off."""
+        return bool(ids) and ids[-1] in self.end_ids
+
+    def seam(
+        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
+    ) -> list[int]:
+        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        begins = len(self.render(before, tools, guarded))
+        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
+        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
+        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
+        return one[: places[-1] + 1] if places else []
+
+    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+        """`seam`, found once for replies that differ by their content only."""
+        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
+        if key not in self.seams:
+            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+                self.seams.clear()
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+        return self.seams[key][1]
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The tokens after an answer, up to the beginning of the next one.
+
+        Args:
+            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
+            replies: the environment's messages, of the role tool or user.
+            tools: the schemas that the prompt was rendered with.
+        """
+        before, answer, replies = stand_in(replies)
+        seam = self.known_seam(before, answer, replies, tools)
+        whole = self.render([*before, answer, *replies], tools)
+        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
+        need(
+            seam and whole[: len(seam)] == seam,
+            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
+            "another template",
+        )
+        return whole[len(seam) - (last_id != seam[-1]) :]
+
+    def check(self, tools: list[dict], talks: bool) -> str:
+        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
+            try:
+                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
+            except Exception as error:  # templates raise what they like
+                return f"it refuses such a conversation ({type(error).__name__}: {error})"
+            if all(problems):
+                return problems[0]
+        return ""
+
+    def thought_places(self) -> list[str]:
+        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        template = self.chat_template or self.tokenizer.get_chat_template()
+        if "</think>" in template:
+            return ["content", "reasoning_content"]
+        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
+            return ["reasoning_content"]
+        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
+
+    def probe(self, kind: str, tools: list[dict], place: str) -> str:
+        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        messages = [{"role": "user", "content": "Question"}]
+        ids, decode = self.render(messages, tools), self.tokenizer.decode
+        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
+            return "it does not show the tools to the model"
+        for turn in range(PROBE_TURNS):
+            thought, thinks = probe_thought(decode(ids), turn, place)
+            answer, replies, visible = probe_turn(kind, turn, thought, tools)
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            whole = self.render([*messages, answer, *replies], tools, guarded=False)
+            if whole[: len(ids)] != ids:
+                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+            if not seam:
+                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
+                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
+            for part in (thinks, visible):
+                if "".join(part.split()) not in "".join(said.split()):
+                    return f"of an answer it keeps {said!r}, without {part!r}"
+            if replies[0]["content"] not in after:
+                return f"it does not show messages of the role {kind}"
+            bridge = self.between(whole[len(seam) - 1], replies, tools)
+            if whole[len(seam) :] != bridge:
+                where = difference(decode, bridge, whole[len(seam) :])
+                return f"what it writes between turns depends on their number: {where}"
+            messages, ids = [*messages, answer, *replies], whole
+        return ""
+
+
+def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
+    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
+    if replies[0]["role"] == "tool":
+        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
+        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
+        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
+    return before, answer, replies
+
+
+def stand_in_call(identity: str, name: str) -> dict:
+    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
+
+
+def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
+    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
+    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
+        return {}, ""
+    if place == "content":
+        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
+    return {place: said}, said
+
+
+def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
+    """An answer, what follows it, and what has to be seen of the answer."""
+    answer = {"role": "assistant", "content": "", **thought}
+    if kind == "user":
+        visible = f"Answer {turn}"
+        answer["content"] += visible
+        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
+    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
+    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
+    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
+
+
+def difference(decode, one: list[int], two: list[int]) -> str:
+    """Where two renderings part, as text."""
+    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
+
+
+def training_template(tokenizer) -> str | None:
+    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    try:
+        from trl.chat_template_utils import get_training_chat_template
+
+        return get_training_chat_template(tokenizer)
+    except (ImportError, ValueError):
+        return None
+    except Exception as error:  # its own checks render conversations that a template may refuse
+        say(f"note: TRL has no training template for this tokenizer ({error})")
+        return None
+
+
+def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
+    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+
+    Raises:
+        UserError: the template rewrites earlier turns, and there is no other.
+    """
+
+    def problem(bridge: TurnBridge) -> str:
+        kinds = environments.kinds.values()
+        return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
+
+    bridge = TurnBridge(tokenizer, end_ids, settings)
+    found = problem(bridge)
+    if not found:
+        return bridge
+    other = training_template(tokenizer)
+    if other:
+        bridge = TurnBridge(tokenizer, end_ids, settings, other)
+        if not problem(bridge):
+            say(
+                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                "TRL's form of it, which keeps earlier turns: serve the model with that one too"
+            )
+            return bridge
+    raise UserError(
+        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
+        "true or false}, or another model"
+    )
+
+
+# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+
+
+@dataclass
+class PlayLimits:
+    """Limits of conversations: turns, tokens, and what a tool may take."""
+
+    turns: int = 8  # answers that are sampled
+    tokens: int = 4096  # of a whole conversation, the first prompt included
+    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
+    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
+    characters: int = 8000  # of a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run at once
+
+
+@dataclass
+class Conversation:
+    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+
+    number: int  # of the row in its batch
+    prompt: object  # of the data
+    kind: EnvironmentKind
+    environment: object
+    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
+    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
+    calls: int = 0  # of tools, those that cannot be read included
+    failures: int = 0  # calls that came to an error
+    seconds: float = 0.0  # in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
+    finished: bool = False  # the last answer ended by itself
+    form: str | dict = ""  # of tool calls
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens so far."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def row(self) -> str:
+        """How messages name it."""
+        return f"row {self.number} of the batch, prompt {text_of_turns(self.prompt)[:100]!r}"
+
+
+def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
+    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+
+    Raises:
+        EnvironmentFault: it raised.
+    """
+    outcomes, waiting = [], {}
+    for i, (talk, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(talk.environment, method), **arguments)
+        outcomes.append(Outcome())
+        if inspect.iscoroutinefunction(bound.func):
+            waiting[i] = [bound]
+            continue
+        try:
+            outcomes[i].value = bound()
+        except Exception as error:
+            raise environment_fault(talk.kind, method, talk.row, error) from error
+    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = found[0]
+    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+
+
+def checked(method: str, talk: Conversation, outcome: Outcome):
+    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    if isinstance(outcome.error, OutOfTime):
+        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+    if outcome.error is not None:
+        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+    return outcome.value
+
+
+def checked_text(method: str, talk: Conversation, value) -> str | None:
+    """A string or None that an environment returned."""
+    if value is None or isinstance(value, str):
+        return value
+    got = f"{method} returned a {type(value).__name__}"
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+
+
+def checked_number(what: str, talk: Conversation, value) -> float:
+    """A finite number that an environment gave."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+
+
+def tool_text(tool: Callable, arguments: dict, limit: int):
+    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    value = tool(**copy.deepcopy(arguments))
+    return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
+
+
+async def awaited_text(value, limit: int) -> str:
+    """`tool_text` of an async tool."""
+    return cut(str(await value), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text, or its beginning and a note of how long it was."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def error_text(error: BaseException, limit: int) -> str:
+    """An error as TRL tells it to the model."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # of a class whose __str__ raises
+        said = type(error).__name__
+    return cut(str({"error": said}), limit)
+
+
+def missing_tool(name: str, /, **arguments) -> None:
+    """Raise what TRL does for a tool that is not there."""
+    raise ValueError(f"Tool {name} not found.")
+
+
+def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+    """The tool calls of the last answer, to be made in order."""
+    calls = []
+    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+        name = function["name"]
+        known = name in talk.kind.tool_names
+        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
+    return calls
+
+
+def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+    """The results of the last answer's tool calls as messages."""
+    messages = []
+    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+        failed = outcome.error is not None
+        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        content = error_text(outcome.error, limits.characters) if failed else outcome.value
+        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
+    return messages
+
+
+# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+
+
+def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    talks, calls = [], []
+    for number, row in enumerate(rows):
+        prompt = row.get("prompt") or ""
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
+        kind = environments.kind_of(row["columns"])
+        talk = Conversation(number, prompt, kind, kind.make(), messages)
+        given = environments.reset_arguments(messages, row["columns"])
+        talks.append(talk)
+        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", talk, value)
+        if said is not None:
+            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+        try:
+            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
+            raise UserError(f"environment {talk.kind.name}, {what}") from error
+        length = len(talk.prompt_ids)
+        need(
+            length + limits.answer_tokens <= limits.tokens,
+            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens, after which an answer of "
+            f"{limits.answer_tokens} does not fit into {limits.tokens}; try more tokens for a conversation",
+        )
+    return talks
+
+
+def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    before = talk.ids
+    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
+    talk.response_ids += ids
+    talk.response_mask += [1] * len(ids)
+    talk.rollout_logprobs += logprobs
+    talk.finished = bridge.ends(ids)
+    text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
+    message, problem = {"role": "assistant", "content": text}, ""
+    if talk.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
+    talk.messages.append(message)
+    return text, problem
+
+
+def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    said, jobs = [[] for _ in talks], {}
+    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+        if problem:
+            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
+        elif talk.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(talk, limits)}
+            talk.ended_by = "turns" if last else ""
+        elif talk.kind.talks:
+            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        else:
+            talk.ended_by = "answer"
+    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, found, strict=True):
+        talk = talks[i]
+        talk.seconds += sum(outcome.seconds for outcome in outcomes)
+        if talk.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(talk, outcomes, limits)
+            continue
+        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        said[i] = [] if reply is None else [{"role": "user", "content": reply}]
+        talk.ended_by = "reply" if reply is None else ""
+    for talk in talks:
+        take_turn_reward(talk)
+    return said
+
+
+def take_turn_reward(talk: Conversation) -> None:
+    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    value = getattr(talk.environment, "turn_reward", 0.0)
+    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    if value:
+        talk.environment.turn_reward = 0.0
+
+
+def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    if talk.ended_by or not messages:
+        return
+    if last:
+        talk.ended_by = "turns"
+        return
+    start, end = talk.spans[-1]
+    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
+    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        talk.ended_by = "tokens"
+        return
+    talk.messages += messages
+    talk.response_ids += between
+    talk.response_mask += [0] * len(between)
+    talk.rollout_logprobs += [0.0] * len(between)
+
+
+def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    scoring = [talk for talk in talks if talk.kind.scores]
+    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
+    for talk, value in zip(scoring, values, strict=True):
+        talk.score = None if value is None else checked_number("get_reward", talk, value)
+    for talk in talks:
+        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
+            talk.score = sum(talk.turn_rewards)
+        if talk.score is not None:
+            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+
+
+def play(
+    rows: list[dict],
+    environments: Environments,
+    bridge: TurnBridge,
+    sample: Callable,
+    limits: PlayLimits,
+    form: str | dict = "",
+) -> list[Conversation]:
+    """Play a conversation for each row.
+
+    Args:
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
+            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
+            Ids hold the end token if the answer ended by itself.
+        form: how the model writes tool calls, of `call_format`.
+
+    Raises:
+        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
+    """
+    talks = begin(rows, environments, bridge, limits)
+    for talk in talks:
+        talk.form = form
+    for turn in range(limits.turns):
+        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        if not now:
+            break
+        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(now, sampled, strict=True)]
+        for talk, messages in zip(now, answer_all(now, heard, last, limits), strict=True):
+            go_on(talk, messages, last, bridge, limits)
+    score_all(talks, limits)
+    return talks
+
+
+def play_metrics(talks: list[Conversation]) -> dict[str, float]:
+    """Means over conversations, for the log of a run."""
+    n, calls = len(talks), sum(talk.calls for talk in talks)
+    return {
+        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
+        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
+        "tool/calls_mean": calls / n,
+        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
+        "tool/seconds": sum(talk.seconds for talk in talks) / n,
+    }
 
 
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
@@ -2186,7 +3316,10 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 
 
 def collate(samples: list[dict], pad_id: int, device) -> dict:
-    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
+
+    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    """
     import torch
 
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
@@ -2197,10 +3330,12 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
     response_ids = right_pad("response_ids", pad_id, torch.long)
     lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
-    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    response = (torch.arange(width, device=device) < lengths[:, None]).long()
+    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
+    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
     return {
         "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
-        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response], dim=1),
         "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
         "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
     }
@@ -2210,13 +3345,13 @@ def micro_batches(batch: dict, rows, budget: int) -> list:
     """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
     import torch
 
-    mask, response = batch["attention_mask"], batch["response_mask"]
-    responses = response.sum(1).tolist()
-    prompts = (mask - response).sum(1).tolist()
+    mask = batch["attention_mask"]
+    firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
+    lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
     groups, current = [], []
-    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
+    for row in sorted((int(r) for r in rows), key=lambda r: (lasts[r] - firsts[r], r)):
         grown = [*current, row]
-        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
+        width = 1 + max(lasts[r] for r in grown) - min(firsts[r] for r in grown)
         if current and width * len(grown) > budget:
             groups.append(current)
             grown = [row]
@@ -2507,22 +3642,38 @@ def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
-    rank, size = world()
-    mine, samples, failure = rows[rank::size], [], None
-    try:
+
+    def complete(mine: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
+        outputs = engine.generate([row["prompt_ids"] for row in mine], draws)
         sampled = time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
-        for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
-            timer[phase] = timer.get(phase, 0.0) + seconds
+        count_seconds(timer, start, sampled)
+        samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
             sample["weights"] = getattr(reward, "weights", {})
             samples.append(sample | {"score": scores[i]})
+        return samples
+
+    return shared_out(complete, rows, noise)
+
+
+def count_seconds(timer: dict, start: float, sampled: float) -> None:
+    """Add the time from a rollout's start to `sampled`, and that of its rewards from then on."""
+    for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+        timer[phase] = timer.get(phase, 0.0) + seconds
+
+
+def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
+    rank, size = world()
+    samples, failure = [], None
+    try:
+        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
@@ -2911,6 +4062,9 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
 
 # -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
 
+OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
+SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", *OF_CONVERSATIONS)  # of samples.jsonl
+
 
 def reward_means(samples: list[dict]) -> dict[str, float]:
     """Mean of each reward function over the samples to which it applies."""
@@ -3011,7 +4165,7 @@ class RunLog:
             return
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:count]:
-                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
@@ -3380,14 +4534,201 @@ def load_reward(config: Config) -> Reward:
     return Reward(config.reward or defaults, call_limits(config))
 
 
+# ------------------------------------------------- environment rollout (src/programs/ppo_train/environment_rollout.py)
+
+OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
+
+
+@dataclass
+class Stage:
+    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+
+    environments: Environments
+    bridge: TurnBridge
+    form: str | dict
+    limits: PlayLimits
+
+
+def pays(kind: EnvironmentKind) -> bool:
+    """Whether an environment says what a conversation is worth."""
+    return kind.scores or hasattr(kind.make(), "turn_reward")
+
+
+def load_with_reward(config: Config, tokenizer) -> tuple[Environments, Reward]:
+    """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
+    environments = load_environments(config.environment)
+    reward = Reward(config.reward, call_limits(config))
+    need(
+        OF_ENVIRONMENT not in reward.functions,
+        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
+    )
+    for kind in environments.kinds.values():
+        need(
+            config.reward or pays(kind),
+            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
+            "get_reward(self) -> float",
+        )
+    tools = any(kind.tools for kind in environments.kinds.values())
+    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+    return environments, reward
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
+
+
+def make_stage(config: Config, tokenizer, end_ids: list[int], environments: Environments) -> Stage:
+    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    tools = any(kind.tools for kind in environments.kinds.values())
+    limits = PlayLimits(
+        turns=config.max_turns,
+        tokens=config.conversation_tokens,
+        answer_tokens=config.max_new_tokens,
+        seconds=config.tool_timeout,
+        characters=config.tool_characters,
+    )
+    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
+    return Stage(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
+
+
+def staged_rows(config: Config, stage: Stage, rows: list[dict], source: str) -> list[dict]:
+    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+
+    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+    """
+    kept = []
+    for row in rows:
+        prompt, tools = row["prompt"], stage.environments.kind_of(row["columns"]).tools
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        ids = stage.bridge.render(turns, tools)
+        kept += [row | {"prompt_ids": ids}] if len(ids) <= config.max_prompt_tokens else []
+    too_long = (
+        f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens with tools"
+    )
+    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    return kept
+
+
+def check_positions(config: Config, models: Models) -> None:
+    """Raise UserError if a conversation can be longer than the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_new_tokens",
+    )
+
+
+def converse(
+    stage: Stage, config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
+) -> list[dict]:
+    """Play and score one conversation per row; every process gets the whole batch.
+
+    Args:
+        noise: uniform draws [rows, max_turns x max_new_tokens], those of a turn after those of the turn before; None
+            decodes greedily.
+    """
+    width = config.max_new_tokens
+
+    def conversations(mine: list[dict], draws) -> list[dict]:
+        def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list:
+            own = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
+            return engine.generate(prompts, own)
+
+        start = time.perf_counter()
+        talks = play(mine, stage.environments, stage.bridge, answer, stage.limits, stage.form)
+        sampled, parts = time.perf_counter(), {}
+        if reward.functions:
+            begun = [message_counts(row) for row in mine]
+            seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(mine, talks, begun, strict=True)]
+            said = [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+            parts = reward(seen, said, [t.response_ids for t in talks])[1]
+        count_seconds(timer, start, sampled)
+        scored = any(kind.scores for kind in stage.environments.kinds.values())
+        own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
+        parts = own | parts if scored else parts | own  # the first says what a held-out row's full marks are
+        weights = {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in parts}
+        values = [{name: column[i] for name, column in parts.items()} for i in range(len(mine))]
+        found = zip(mine, talks, values, strict=True)
+        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in found]
+
+    return shared_out(conversations, rows, noise)
+
+
+def message_counts(row: dict) -> int:
+    """How many messages a row's prompt is."""
+    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
+
+
+def conversation_sample(models: Models, row: dict, talk: Conversation, values: dict, weights: dict) -> dict:
+    """A conversation as a sample: the whole response, a mask of what was sampled, and its score."""
+    answers = [talk.response_ids[start:end] for start, end in talk.spans]
+    said = [visible_text(models.tokenizer, ids, models.eos_ids) for ids in answers]
+    return {
+        "prompt": row["prompt"],
+        "prompt_ids": talk.prompt_ids,
+        "completion": "\n".join(said),  # what was sampled
+        "response_ids": talk.response_ids,
+        "response_mask": talk.response_mask,
+        "rollout_logprobs": talk.rollout_logprobs,
+        "answer_lengths": list(map(len, answers)),
+        "finished": all(ids[-1] in models.eos_ids for ids in answers),
+        "rewards": values,
+        "weights": weights,
+        "score": sum(weights[name] * value for name, value in values.items() if value is not None),
+        "ended_by": talk.ended_by,
+        "turn_ends": [end for _, end in talk.spans],
+        "turn_rewards": talk.turn_rewards,
+        "messages": talk.messages,
+        "pieces": pieces(models, talk),
+        "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
+    }
+
+
+def pieces(models: Models, talk: Conversation) -> list[dict]:
+    """The text after the prompt, in pieces that were sampled and pieces that were not."""
+    found, end_before = [], 0
+    for start, end in talk.spans:
+        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
+            found += [{"sampled": sampled, "text": models.tokenizer.decode(ids)}] if ids else []
+        end_before = end
+    return found
+
+
 # ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
 
 
-def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
+def rollout(
+    config: Config,
+    models: Models,
+    engine,
+    reward: Reward,
+    rows: list,
+    step: int,
+    start: int,
+    timer: dict,
+    sample: Callable = collect,
+):
     """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
 
     With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly sampled
     ones, in at most `max_refills` further rounds; places still open then go to such groups, which train nothing.
+
+    Args:
+        sample: what takes the place of `collect`.
 
     Returns:
         (samples of the batch, all that were sampled, the stream's next position).
@@ -3402,12 +4743,13 @@ def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, 
         start += count
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
+        width *= config.max_turns if config.environment else 1
         noise = np.random.default_rng(seed).random((count * size, width))
-        samples = collect(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
+        samples = sample(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
         if config.advantage == "remax":
-            greedy = collect(config, models, engine, reward, picked, None, timer)
-            for i, sample in enumerate(samples):
-                sample["baseline"] = shaped_score(config, greedy[i // size])
+            greedy = sample(config, models, engine, reward, picked, None, timer)
+            for i, one in enumerate(samples):
+                one["baseline"] = shaped_score(config, greedy[i // size])
         drawn += samples
         for i in range(0, len(samples), size):
             group = samples[i : i + size]
@@ -3420,6 +4762,8 @@ def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, 
 
 
 # ------------------------------------------------------------------- experience (src/programs/ppo_train/experience.py)
+
+READS_REWARDS = ("gae", "reinforce_pp", "remax")  # token by token; the other estimators compare whole returns
 
 
 def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
@@ -3492,6 +4836,35 @@ def agreed_advantages(config: Config, batch: dict, samples: list[dict], kl_coef:
     return {name: of_first_process(x) for name, x in advantages_of(config, batch, samples, kl_coef).items()}
 
 
+def answer_numbers(samples: list[dict], response_mask):
+    """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
+    import torch
+
+    first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    numbers = torch.ones_like(response_mask)
+    for row, sample in enumerate(samples):
+        for end in sample.get("turn_ends", ())[:-1]:
+            numbers[row, first + end :] += 1
+    return numbers * response_mask
+
+
+def advantages_by_turn(config: Config, known: dict, numbers):
+    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
+
+    Args:
+        known: what the estimator takes, tensors with B rows.
+        numbers: of `answer_numbers`, [B, T].
+    """
+    import torch
+
+    advantages = torch.zeros(numbers.shape, device=numbers.device)
+    for number in range(1, int(numbers.max()) + 1):
+        reached = (numbers == number).any(1)
+        found = ADVANTAGES[config.advantage](config=config, **{name: x[reached] for name, x in known.items()})
+        advantages[reached] += found[:, None] * (numbers[reached] == number)
+    return advantages
+
+
 def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
     """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
     import torch
@@ -3506,6 +4879,8 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
         kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
     in_reward = kl_coef if config.kl_in == "reward" else 0.0
     rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
+    if config.advantage in READS_REWARDS:
+        move_to_turns(rewards, samples)
     if config.whiten_rewards:
         rewards = masked_whiten(rewards, response, shift_mean=False)
     if config.advantage == "gae":
@@ -3525,7 +4900,10 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
     part = {name: x if name == "weights" else x[scored] for name, x in known.items()}
     advantages = torch.zeros_like(rewards)
     if scored.any():
-        found = ADVANTAGES[config.advantage](config=config, **part)
+        if config.turn_baseline == "turn":
+            found = advantages_by_turn(config, part, answer_numbers(samples, response)[scored])
+        else:
+            found = ADVANTAGES[config.advantage](config=config, **part)
         advantages[scored] = (found if found.dim() == 2 else found[:, None]) * mask[scored]
     return {"kl": kl, "rewards": rewards, "advantages": advantages}
 
@@ -3559,7 +4937,7 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
     import statistics
 
     scores = [s["score"] for s in samples]
-    lengths = [len(s["response_ids"]) for s in samples]
+    lengths = sampled_lengths(samples)
     metrics = {
         "reward/mean": statistics.fmean(scores),
         "reward/std": statistics.pstdev(scores),
@@ -3568,6 +4946,8 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
         "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
         "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
     }
+    if "talk" in samples[0]:
+        metrics |= play_metrics([s["talk"] for s in samples])
     if "values" in batch:
         spread = explained_variance(batch["values"], batch["returns"], batch["response_mask"])
         metrics["value/explained_variance"] = spread
@@ -3585,15 +4965,29 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
     return metrics
 
 
-def evaluate(config: Config, models: Models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first."""
-    samples = collect(config, models, engine, reward, rows, None, {})
-    first = next(iter(reward.functions))
+def sampled_lengths(samples: list[dict]) -> list[int]:
+    """Tokens that were sampled, of each sample; tools' and replies' are not."""
+    return [sum(s["response_mask"]) if "response_mask" in s else len(s["response_ids"]) for s in samples]
+
+
+def evaluate(
+    config: Config, models: Models, engine, reward: Reward, rows: list[dict], sample: Callable = collect
+) -> tuple[dict, list[dict]]:
+    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first.
+
+    `sample` takes the place of `collect`.
+    """
+    samples = sample(config, models, engine, reward, rows, None, {})
+    first = next(iter(samples[0]["rewards"]))
     full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
     metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
     metrics["eval/accuracy"] = sum(full) / len(full)
     metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
-    metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
+    metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
+    if "talk" in samples[0]:
+        played = play_metrics([s["talk"] for s in samples])
+        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
+        metrics["eval/calls_mean"] = played["tool/calls_mean"]
     return metrics, samples
 
 
@@ -3779,15 +5173,17 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
     """
     parameters = sum(p.numel() for p in model.parameters())
     shape = decoder_shape(model.config.get_text_config().to_dict())
-    prompt = max(len(row["prompt_ids"]) for row in rows)
-    run = update_pass(config, model, prompt + config.max_new_tokens, processes)
+    longest = max(len(row["prompt_ids"]) for row in rows) + config.max_new_tokens
+    if config.environment:
+        longest = config.conversation_tokens
+    run = update_pass(config, model, longest, processes)
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
     networks = 2 if config.advantage == "gae" and config.critic == "separate" else 1
     kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
     full = config.kl_coef and not config.lora_rank
     reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
     head, saved = head_of_pieces(config, shape, run, POLICY_BUFFERS), saved_for_backward(shape, run)
-    prompts = dataclasses.replace(run, rows=at_once, length=prompt)
+    prompts = dataclasses.replace(run, rows=at_once, length=longest - config.max_new_tokens)
     sampling = sampling_bytes(shape, prompts, config.max_new_tokens)
     return {
         "weights, gradients and optimizer": kept + gradients,
@@ -3811,8 +5207,10 @@ def dry_run(config: Config) -> None:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
     check_loss(config)
+    check_environment(config)
     settle_precision(config, torch.device(device_name(config)))
-    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    tokenizer = load_tokenizer(config)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
     rows, held_out = load_splits(config, tokenizer)
     prompts = [row["prompt"] for row in rows + held_out]
     for row in (rows + held_out)[:: max(1, len(rows))]:
@@ -3820,6 +5218,11 @@ def dry_run(config: Config) -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
         parameters = sum(p.numel() for p in model.parameters())
+    if environments:
+        check_environment_rows(environments, rows + held_out)
+        stage = make_stage(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)
+        rows = staged_rows(config, stage, rows, config.data)
+        held_out = staged_rows(config, stage, held_out, "held-out prompts")
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
@@ -3838,6 +5241,12 @@ def dry_run(config: Config) -> None:
         "parameters": parameters,
         "memory_estimate": in_gib(memory_estimate(config, model, rows, size)),
     }
+    if environments:
+        plan["environment"] = {
+            "tools": {kind.name: kind.tool_names for kind in environments.kinds.values()},
+            "tool_format": stage.form if isinstance(stage.form, str) else "response template",
+            "conversation_tokens": config.conversation_tokens,
+        }
     print(json.dumps(plan, indent=1))
 
 
@@ -3855,16 +5264,28 @@ def train(config: Config) -> int:
     device = start_processes(config)
     check_config(config, world()[1])
     check_loss(config)
+    check_environment(config)
     settle_precision(config, device)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
         set_seed(config.seed)
-    reward = load_reward(config)
-    rows, held_out = load_splits(config, load_tokenizer(config))
+    tokenizer = load_tokenizer(config)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
+    rows, held_out = load_splits(config, tokenizer)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
+    if environments:
+        check_environment_rows(environments, rows + held_out)
     checkpoint = find_checkpoint(config)
     models = load_models(config, device, checkpoint)
-    check_context(config, models, rows + held_out)
+    sample = collect
+    if environments:
+        check_positions(config, models)
+        stage = make_stage(config, models.tokenizer, models.eos_ids, environments)
+        rows = staged_rows(config, stage, rows, config.data)
+        held_out = staged_rows(config, stage, held_out, "held-out prompts")
+        sample = functools.partial(converse, stage)
+    else:
+        check_context(config, models, rows + held_out)
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
@@ -3881,7 +5302,7 @@ def train(config: Config) -> int:
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
         engine.sync()
-        return evaluate(config, models, engine, reward, held_out)
+        return evaluate(config, models, engine, reward, held_out, sample)
 
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
     progress = Progress(config, state, started, log, save, evaluate_held_out if held_out else None)
@@ -3892,7 +5313,8 @@ def train(config: Config) -> int:
 
             # rollout: every process samples its share of the prompts and gets the whole batch
             engine.sync()
-            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, state["prompts"], timer)
+            begun = state["prompts"]
+            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample)
 
             # experience and update
             begin = time.perf_counter()
@@ -3914,7 +5336,7 @@ def train(config: Config) -> int:
         log.plot()
         export(config, models, Path(config.output_dir) / "final")
         summary = progress.summary()
-    except RewardError:
+    except (RewardError, EnvironmentFault):
         progress.save()  # scoring changes no weights: these are the last step's, with its metrics if not yet logged
         raise
     finally:

@@ -257,6 +257,26 @@ class Config(BaseConfig):
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
+    )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/")
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
@@ -792,6 +812,13 @@ def text_of_turns(completion) -> str:
     return "\n".join(str(message.get("content") or "") for message in completion)
 
 
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -838,7 +865,7 @@ class PerSample:
         found = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
             found.append(functools.partial(self.function, **taken))
         return found
@@ -896,14 +923,17 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are.
+    """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [row["prompt"] for row in rows],
         "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
+            [{"role": "assistant", "content": said}] if isinstance(said, str) and not isinstance(prompt, str) else said
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": completion_ids,
         **{name: [row["columns"].get(name) for row in rows] for name in columns},
@@ -1597,6 +1627,13 @@ FIXED = {
     "advantage_eps": ([1e-6], "verl adds 1e-6"),
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
+    "environment": ([""], "verl plays conversations by agent loops; references/verl_environment.md has them"),
+    "max_turns": ([8], "it belongs to --environment"),
+    "max_conversation_tokens": ([0], "it belongs to --environment"),
+    "tool_timeout": ([30.0], "it belongs to --environment"),
+    "tool_characters": ([8000], "it belongs to --environment"),
+    "tool_format": ([""], "it belongs to --environment"),
+    "turn_baseline": (["conversation"], "it belongs to --environment"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),

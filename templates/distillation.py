@@ -29,9 +29,7 @@ class Config:  # all settings; each is a flag
     model: str  # folder or hub id of the student
     teacher: str  # folder or hub id, with the same tokenizer
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
-    reward: (
-        str  # FILE.py:f, with the columns that it names: f(prompt, completion, answer) -> float, or TRL's batch form
-    )
+    reward: str  # FILE.py:f, f(prompt, completion, answer) -> float with columns by name, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: accuracy, the share of scores of 1 and above, before and after
     out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
@@ -144,14 +142,15 @@ def generate(config, models, prompts, greedy=False):
     width = max(map(len, prompts))
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
-    new, live, cache, logprobs = ids, torch.ones_like(ids[:, :1]), None, ids * 0.0
+    new, live, cache = ids, torch.ones_like(ids[:, :1]), None
+    logprobs, ends = ids * 0.0, torch.tensor(models.eos_ids, device=models.device)
     while live.any() and ids.shape[1] < width + config.max_new_tokens:
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
         new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
         ids, mask = torch.cat([ids, new], 1), torch.cat([mask, live], 1)  # what follows an end token is masked
         logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)
-        live = live * ~torch.isin(new, torch.tensor(models.eos_ids, device=models.device))
+        live = live * ~torch.isin(new, ends)
     response = mask * (torch.arange(mask.shape[1], device=mask.device) >= width)  # an end token that was sampled counts
     return {"input_ids": ids, "attention_mask": mask, "response_mask": response, "rollout_logprobs": logprobs}
 
@@ -220,6 +219,7 @@ def train(config):
     lr = config.lr or (1e-3 if models.policy.num_parameters() < 50e6 else 1e-5)
     optimizer = torch.optim.AdamW(models.policy.parameters(), lr=lr, weight_decay=0.0)
     out.mkdir(parents=True)
+    (out / "settings.json").write_text(json.dumps(vars(config), indent=1))
 
     def log(step, metrics, samples=()):
         for name, entries in (("metrics", [metrics]), ("samples", samples)):
@@ -256,4 +256,4 @@ def train(config):
 
 
 if __name__ == "__main__":
-    train(HfArgumentParser(Config).parse_args_into_dataclasses()[0])
+    train(HfArgumentParser(Config, usage=__doc__).parse_args_into_dataclasses()[0])

@@ -8,8 +8,7 @@ Game is a class, as of TRL's environment_factory, with `reply` in place of tools
     get_reward() -> float         the return, asked for at the end
 What was sampled is never encoded again, and alone is trained; between answers stands what the chat template has there.
 
-Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environments, and what grpo.py leaves out, where
-comments name what Dr. GRPO, RLOO, DAPO and GSPO have. In references/templates.md: tools, a baseline for each turn.
+Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environments, and all that grpo.py leaves out.
 """
 
 import copy
@@ -58,9 +57,8 @@ def load_rows(config, tokenizer, file):
             columns = json.loads(line)
             prompt = columns["prompt"]
             turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            ids = render(tokenizer, turns)
-            if len(ids) <= longest:
-                rows.append({"messages": turns, "prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
+            row = {"messages": turns, "prompt_ids": render(tokenizer, turns), "where": f"{file}:{number}"}
+            rows += [row | {"columns": columns}] * (len(row["prompt_ids"]) <= longest)
     except Exception as error:
         sys.exit(f"error: {file}:{number}: {type(error).__name__}: {error}; expected an object with a prompt")
     return rows or sys.exit(f"error: {file}: got no prompt of up to {longest} tokens")
@@ -172,14 +170,15 @@ def generate(config, models, prompts, greedy=False):
     width = max(map(len, prompts))
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
-    new, live, cache, logprobs = ids, torch.ones_like(ids[:, :1]), None, ids * 0.0
+    new, live, cache = ids, torch.ones_like(ids[:, :1]), None
+    logprobs, ends = ids * 0.0, torch.tensor(models.eos_ids, device=models.device)
     while live.any() and ids.shape[1] < width + config.max_new_tokens:
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
         new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
         ids, mask = torch.cat([ids, new], 1), torch.cat([mask, live], 1)  # what follows an end token is masked
         logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)
-        live = live * ~torch.isin(new, torch.tensor(models.eos_ids, device=models.device))
+        live = live * ~torch.isin(new, ends)
     response = mask * (torch.arange(mask.shape[1], device=mask.device) >= width)  # an end token that was sampled counts
     return {"input_ids": ids, "attention_mask": mask, "response_mask": response, "rollout_logprobs": logprobs}
 
@@ -289,6 +288,7 @@ def train(config):
     lr = config.lr or (2e-4 if models.policy.num_parameters() < 50e6 else 1e-6)
     optimizer = torch.optim.AdamW(models.policy.parameters(), lr=lr, weight_decay=0.0)
     out.mkdir(parents=True)
+    (out / "settings.json").write_text(json.dumps(vars(config), indent=1))
 
     def log(step, metrics, samples=()):
         for name, entries in (("metrics", [metrics]), ("samples", samples)):
@@ -327,4 +327,4 @@ def train(config):
 
 
 if __name__ == "__main__":
-    train(HfArgumentParser(Config).parse_args_into_dataclasses()[0])
+    train(HfArgumentParser(Config, usage=__doc__).parse_args_into_dataclasses()[0])

@@ -19,6 +19,7 @@ ASSETS = ROOT / "assets"
 TINY_LM = ASSETS / "tiny_lm"
 TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"
 EVAL_DATA = ASSETS / "data" / "arithmetic_eval.jsonl"
+WIDE_DATA = ASSETS / "data" / "arithmetic_wide.jsonl"
 
 # one thread each, as tests run side by side; no network
 QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "Agg"}

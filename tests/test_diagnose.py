@@ -1,9 +1,9 @@
 """diagnose.py: every finding fires on its material and on no healthy run; all formats; bad input; the plot.
 
-tests/data/diagnose holds excerpts of real runs of ppo_train.py, grpo_train.py and TRL on the embedded model, faults
-provoked (learning rate x 100, constant reward, temperature 0.01, a reward for length, …; ppo_mismatch and ppo_ratio
-are of copies with a wrong temperature in the sampler), and logs that verl 0.9.1's own metric and logger functions
-wrote.
+tests/data/diagnose holds excerpts of real runs of ppo_train.py, grpo_train.py, the pages of templates/ and TRL on the
+embedded model, faults provoked (learning rate x 100, constant reward, temperature 0.01, a reward for length, scores of
+100 under a value clip of 0.2, …; ppo_mismatch and ppo_ratio are of copies with a wrong temperature in the sampler), and
+logs that verl 0.9.1's own metric and logger functions wrote.
 """
 
 import copy
@@ -16,7 +16,7 @@ import random
 import re
 
 import pytest
-from conftest import ROOT, load_script, run_script
+from conftest import ROOT, load_module, load_script, run_script
 
 DATA = ROOT / "tests" / "data" / "diagnose"
 diagnose = load_script("diagnose")
@@ -24,6 +24,10 @@ diagnose = load_script("diagnose")
 MATERIAL = {
     "ppo_healthy": set(),
     "ppo_one_update": set(),
+    "ppo_demo": set(),
+    "page_ppo": set(),
+    "page_grpo": set(),
+    "page_distillation": set(),
     "ppo_train_grpo": set(),
     "grpo_healthy": set(),
     "grpo_two_iterations": set(),
@@ -37,9 +41,10 @@ MATERIAL = {
     "ppo_long": {"truncation", "gradient-spikes"},
     "ppo_cold": {"cold-sampling", "kl-runaway"},
     "ppo_critic": {"critic-useless"},
+    "ppo_value_clip": {"critic-useless"},
     "ppo_nan": {"not-finite"},
     "ppo_format": {"length-collapse", "entropy-explosion", "kl-runaway", "reward-hacking", "format-only"},
-    "ppo_entropy": {"score-collapse", "entropy-explosion", "kl-runaway", "gradient-spikes"},
+    "ppo_entropy": {"score-collapse", "entropy-explosion", "kl-runaway", "gradient-spikes", "critic-useless"},
     "ppo_mismatch": {"sampler-mismatch"},
     "ppo_ratio": {"ratio-first-update", "sampler-mismatch"},
     "grpo_never": {"constant-reward"},
@@ -90,7 +95,7 @@ def test_real_log_gives_its_findings_and_no_others(name):
 
 
 def test_material_is_small():
-    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 300_000
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 350_000
 
 
 # ------------------------------------------------------------------------------------------------ one fault at a time
@@ -198,12 +203,12 @@ def test_ratio_above_1_is_normal_with_several_updates(tmp_path):
     assert ids(write_run(tmp_path / "run", rows)) >= {"ratio-first-update"}
 
 
-def critic_run(folder, variances: list[float], config: dict | None = None, rise: float = 0.0):
-    """A run with scores that differ, these explained variances from step 1 on, and a score that may rise."""
+def critic_run(folder, variances: list[float], config: dict | None = None, rise: float = 0.0, std=0.45, size=1.0):
+    """A run with these explained variances from step 1 on, and a score that may rise and differs by `std`."""
     rows = []
     for step, variance in enumerate(variances, start=1):
-        mean = 0.3 + rise * step + 0.01 * (step % 2)
-        rows.append({"step": step, "reward/mean": mean, "reward/std": 0.45, "value/explained_variance": variance})
+        mean = size * (0.3 + rise * step + 0.01 * (step % 2))
+        rows.append({"step": step, "reward/mean": mean, "reward/std": std, "value/explained_variance": variance})
     return write_run(folder, rows, config)
 
 
@@ -229,6 +234,43 @@ def test_critic_below_and_at_0_is_a_finding(tmp_path, steps, rise):
 @pytest.mark.parametrize(
     "variances",
     [
+        [0.02, 0.01, 0.03, 0.02, 0.0, 0.01] * 5,  # near 0
+        [0.0] * 6 + [0.02, 0.01, 0.02, 0.02, 0.01],  # near 0 in each of the few steps there are
+        [0.3] * 20 + [-0.2] * 30,  # below 0 for long, after a good start
+        [-0.2] * 40 + [0.1] * 5,  # or until lately
+    ],
+)
+def test_critic_near_or_below_0_for_long_is_a_finding_while_scores_differ(tmp_path, variances):
+    assert critic_finding(critic_run(tmp_path / "a", variances)).severity == "finding"
+    alike = critic_run(tmp_path / "b", variances, std=0.01)  # mean 0.3: nothing is left to explain
+    assert critic_finding(alike) is None
+    rows = [json.loads(line) for line in (alike / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        row["reward/std"] = 0.45 if row["step"] <= len(rows) // 2 else 0.05
+    assert critic_finding(write_run(tmp_path / "c", rows)) is None
+
+
+def test_value_clip_small_beside_the_scores_is_named(tmp_path):
+    for clip, size, named in ((0.2, 100.0, True), (0.2, 1.0, False), (0.0, 100.0, False), (20.0, 100.0, False)):
+        config = {"ppo_epochs": 2, "value_clip": clip}
+        run = critic_run(tmp_path / f"{clip}{size}", [0.0] * 30, config, std=45.0 * size, size=size)
+        assert ("moves a value" in critic_finding(run).saw) is named
+    found = critic_finding(DATA / "ppo_value_clip")
+    assert "by 0.2 at most, and scores reach 48.4" in found.saw and any("value_clip" in c for c in found.change)
+
+
+def test_pages_are_told_from_the_programs_and_their_warm_up_is_seen():
+    run = diagnose.load_run(str(DATA / "page_ppo"))
+    assert min(run.series["entropy"]) == 6 and min(run.series["explained_variance"]) == 1  # 5 steps of the critic alone
+    found = critic_finding(DATA / "page_ppo")
+    assert found.severity == "note" and any("--minibatches 4" in change for change in found.change)
+    assert "loss-is-no-measure" not in ids(DATA / "page_distillation", "note")  # its loss is a divergence
+
+
+@pytest.mark.parametrize(
+    "variances",
+    [
+        [0.3, 0.05, 0.4, 0.04, 0.2, 0.06] * 5,  # small now and then
         [0.0, -0.4, -0.3, -0.1, 0.0, 0.1, 0.2, 0.3, 0.3, 0.4],  # it learnt within the first steps
         [-0.4] * 20 + [0.3] * 20,  # later, but it did
         [-0.4] * 9,  # too short
@@ -363,6 +405,9 @@ def test_formats_and_steps():
     expected = {
         "ppo_healthy": ("metrics.jsonl", "ppo_train", 1, 40),
         "grpo_healthy": ("metrics.jsonl", "grpo_train", 1, 30),
+        "page_ppo": ("metrics.jsonl", "one_page", 1, 25),
+        "page_grpo": ("metrics.jsonl", "one_page", 1, 11),
+        "page_distillation": ("metrics.jsonl", "one_page", 1, 12),
         "trl_healthy": ("trainer_state.json", "trl", 1, 12),
         "trl_bar.log": ("TRL console", "trl", 1, 10),
         "trl_printer.log": ("TRL console", "trl", 1, 6),
@@ -463,6 +508,14 @@ def test_remedies_name_flags_that_exist(trainer):
 
     known = {f.name for f in dataclasses.fields(load_script(trainer).Config)}
     assert set().union(*map(flags_in, diagnose.SETTINGS[trainer].values())) <= known | {"reward"}
+
+
+def test_remedies_name_flags_of_the_pages():
+    import dataclasses
+
+    pages = [load_module(ROOT / "templates" / f"{name}.py", f"page_{name}") for name in ("ppo", "grpo", "distillation")]
+    known = {f.name for page in pages for f in dataclasses.fields(page.Config)}
+    assert set().union(*map(flags_in, diagnose.SETTINGS["one_page"].values())) <= known | {"mismatch"}
 
 
 def test_remedies_name_settings_of_the_installed_trl():

@@ -142,6 +142,7 @@ def command_problems(command: str) -> list[str]:
             "jq",
             "for",
             "cd",
+            "cp",
         )
         return problems + ([] if words[0] in known else [f"what is {words[0]}?"])
     script, flags = words[at][8:-3], words[at + 1 :]
@@ -396,7 +397,7 @@ def test_skill_is_short():
 
 # ------------------------------------------------------------------------------------------------ metrics
 
-NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "optim", "time", "eval")
+NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "tool", "optim", "time", "eval")
 KEY = re.compile(rf"({'|'.join(NAMESPACES)})/[a-z0-9_]+")
 
 

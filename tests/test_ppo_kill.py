@@ -20,6 +20,8 @@ PPO = ["--steps", "30", "--kl_target", "0.5"]
 # some groups of 4 are of equal score, so that the prompts of a step depend on those of all steps before
 DYNAMIC = ["--steps", "10", "--max_new_tokens", "32", "--algorithm", "dapo", "--group_size", "4"]
 DYNAMIC += ["--minibatches", "2", "--kl_coef", "0.01"]
+TALKING = ["--steps", "8", "--max_new_tokens", "24", "--algorithm", "grpo", "--minibatches", "2", "--max_turns", "2"]
+TALKING += ["--environment", str(ROOT / "examples/environments.py") + ":SecondAttempt"]
 
 
 def start(out: Path, *flags: str) -> subprocess.Popen:
@@ -31,10 +33,13 @@ def start(out: Path, *flags: str) -> subprocess.Popen:
 def metrics(out: Path) -> list[dict]:
     """Metric lines without wall-clock figures."""
     rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and "per_s" not in k} for row in rows]
+    timed = ("time/", "tool/seconds", "rollout/tokens_per_s")
+    return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
 
 
-@pytest.mark.parametrize(("settings", "wanted"), [(PPO, 10), (DYNAMIC, 4)], ids=["ppo", "dynamic sampling"])
+@pytest.mark.parametrize(
+    ("settings", "wanted"), [(PPO, 10), (DYNAMIC, 4), (TALKING, 3)], ids=["ppo", "dynamic", "environment"]
+)
 def test_kills_and_resumes_equal_an_uninterrupted_run(tmp_path, settings, wanted):
     plain, killed, rng = tmp_path / "plain", tmp_path / "killed", random.Random(0)
     reference = start(plain, *settings)

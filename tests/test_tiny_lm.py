@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ASSETS, EVAL_DATA, TRAIN_DATA, script_env
+from conftest import ASSETS, EVAL_DATA, TRAIN_DATA, WIDE_DATA, script_env
 
 TOKENIZER = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
 FILES = TOKENIZER | {"config.json", "generation_config.json", "model.safetensors"}
@@ -51,6 +51,7 @@ def test_the_committed_data_are_the_generators(tmp_path):
     generate("--data_only", "--out", tmp_path / "lm", "--data_out", tmp_path)
     assert (tmp_path / EVAL_DATA.name).read_bytes() == EVAL_DATA.read_bytes()
     assert (tmp_path / TRAIN_DATA.name).read_bytes() == TRAIN_DATA.read_bytes()
+    assert (tmp_path / WIDE_DATA.name).read_bytes() == WIDE_DATA.read_bytes()
     assert not (tmp_path / "lm").exists()
 
 

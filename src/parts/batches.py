@@ -12,7 +12,10 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 
 
 def collate(samples: list[dict], pad_id: int, device) -> dict:
-    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column."""
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
+
+    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    """
     import torch
 
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
@@ -23,10 +26,12 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
     response_ids = right_pad("response_ids", pad_id, torch.long)
     lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
-    response_mask = (torch.arange(width, device=device) < lengths[:, None]).long()
+    response = (torch.arange(width, device=device) < lengths[:, None]).long()
+    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
+    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
     return {
         "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
-        "attention_mask": torch.cat([prompt_mask, response_mask], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response], dim=1),
         "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
         "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
     }
@@ -36,13 +41,13 @@ def micro_batches(batch: dict, rows, budget: int) -> list:
     """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
     import torch
 
-    mask, response = batch["attention_mask"], batch["response_mask"]
-    responses = response.sum(1).tolist()
-    prompts = (mask - response).sum(1).tolist()
+    mask = batch["attention_mask"]
+    firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
+    lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
     groups, current = [], []
-    for row in sorted((int(r) for r in rows), key=lambda r: (prompts[r] + responses[r], r)):
+    for row in sorted((int(r) for r in rows), key=lambda r: (lasts[r] - firsts[r], r)):
         grown = [*current, row]
-        width = max(prompts[r] for r in grown) + max(responses[r] for r in grown)
+        width = 1 + max(lasts[r] for r in grown) - min(firsts[r] for r in grown)
         if current and width * len(grown) > budget:
             groups.append(current)
             grown = [row]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, need, suggest
-from parts.reward_texts import text_of_turns
+from parts.reward_texts import text_of_answers
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -55,7 +55,7 @@ class PerSample:
         found = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_turns(completion)}
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
             taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
             found.append(functools.partial(self.function, **taken))
         return found
@@ -113,14 +113,17 @@ def load_rewards(spec: str) -> list[tuple]:
     return [(found, factor)]
 
 
-def reward_arguments(rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict:
-    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there."""
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are.
+    """
     columns = {name: None for row in rows for name in row["columns"]}
     return {
         "prompts": [row["prompt"] for row in rows],
         "completions": [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(rows, completions, strict=True)
+            [{"role": "assistant", "content": said}] if isinstance(said, str) and not isinstance(prompt, str) else said
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
         ],
         "completion_ids": completion_ids,
         **{name: [row["columns"].get(name) for row in rows] for name in columns},

@@ -17,3 +17,10 @@ def text_of_turns(completion) -> str:
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])

@@ -1,6 +1,7 @@
 """Sampling and scoring the rows of a batch over all processes."""
 
 import time
+from collections.abc import Callable
 
 from parts.messages import UserError
 from parts.models import Models
@@ -14,22 +15,38 @@ def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Sample and score one completion per row; every process gets the whole batch."""
-    rank, size = world()
-    mine, samples, failure = rows[rank::size], [], None
-    try:
+
+    def complete(mine: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        outputs = engine.generate([row["prompt_ids"] for row in mine], None if noise is None else noise[rank::size])
+        outputs = engine.generate([row["prompt_ids"] for row in mine], draws)
         sampled = time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
-        for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
-            timer[phase] = timer.get(phase, 0.0) + seconds
+        count_seconds(timer, start, sampled)
+        samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
             sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
             sample["rewards"] = {name: values[i] for name, values in parts.items()}
             sample["weights"] = getattr(reward, "weights", {})
             samples.append(sample | {"score": scores[i]})
+        return samples
+
+    return shared_out(complete, rows, noise)
+
+
+def count_seconds(timer: dict, start: float, sampled: float) -> None:
+    """Add the time from a rollout's start to `sampled`, and that of its rewards from then on."""
+    for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+        timer[phase] = timer.get(phase, 0.0) + seconds
+
+
+def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
+    rank, size = world()
+    samples, failure = [], None
+    try:
+        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)

@@ -13,6 +13,9 @@ from parts.messages import UserError
 from parts.processes import world
 from parts.settings import BaseConfig
 
+OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
+SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", *OF_CONVERSATIONS)  # of samples.jsonl
+
 
 def reward_means(samples: list[dict]) -> dict[str, float]:
     """Mean of each reward function over the samples to which it applies."""
@@ -113,7 +116,7 @@ class RunLog:
             return
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
             for s in samples[:count]:
-                entry = {k: s[k] for k in ("prompt", "completion", "score", "rewards", "finished")}
+                entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False) + "\n")
 

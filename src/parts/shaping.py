@@ -15,6 +15,16 @@ def shape_rewards(scores, kl, response_mask, kl_coef: float):
     return rewards.scatter_add(1, last, scores[:, None].to(rewards.dtype))
 
 
+def move_to_turns(rewards, samples: list[dict]) -> None:
+    """Move in rewards [B, T] what a conversation earned in earlier turns from its last sampled token to theirs."""
+    first = rewards.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    for row, sample in enumerate(samples):
+        *ends, last = [first + end - 1 for end in sample.get("turn_ends", [0])]
+        for column, reward in zip(ends, sample.get("turn_rewards", [0.0])[:-1], strict=True):
+            rewards[row, column] += reward
+            rewards[row, last] -= reward
+
+
 def overlong_penalty(length: int, limit: int, share: float) -> float:
     """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
     buffer = round(share * limit)
@@ -22,9 +32,10 @@ def overlong_penalty(length: int, limit: int, share: float) -> float:
 
 
 def length_penalty(config: BaseConfig, sample: dict) -> float:
-    """What is taken from a completion's score for its length."""
+    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
     missing = 0.0 if sample["finished"] else config.missing_eos_penalty
-    return missing + overlong_penalty(len(sample["response_ids"]), config.max_new_tokens, config.overlong_share)
+    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
+    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
 
 
 def shaped_score(config: BaseConfig, sample: dict) -> float:

@@ -125,16 +125,21 @@ ADVICE = {
     ),
     "critic-useless": (
         "the critic predicts returns no better than a constant, and below 0 worse, so that advantages are noisier than "
-        "without it: too little warm-up, its learning rate (too low: stays near 0; too high: far below 0), or returns "
-        "that depend on nothing it sees",
+        "without it: too few updates for each rollout, too little warm-up, a learning rate that is too low (stays near "
+        "0) or too high (far below 0), a value clip that is small beside the scores, or returns that depend on nothing "
+        "it sees (prompts equally hard, answers wrong by chance)",
         [
+            "more updates of the critic for each rollout: {critic_updates}",
             "{critic_warmup}",
-            "change {critic_lr} (near 0: ten times higher; far below 0: three to ten times lower)",
-            "a larger {batch}",
+            "change {critic_lr} (near 0: three times higher; far below 0: three to ten times lower)",
+            "where scores are well above 1: {value_clip}, or scores scaled to at most 1",
+            "a larger {batch}; prompts that are not all equally hard",
             "or a method without a critic: {critic_free}",
         ],
         "definition of explained variance: a constant has 0, and below 0 the error varies more than the returns; "
-        "NeMo-RL docs/guides/ppo.md; limit 0.01: " + OURSELVES + "a hundredth is 0",
+        "NeMo-RL docs/guides/ppo.md; benchmarks/README.md, the demo's critic; limit 0.03: "
+        + OURSELVES
+        + "it takes 1.5 % off the scatter of the returns",
     ),
     "gradient-spikes": (
         "single batches with far larger gradients: rare tokens with extreme ratios, very long completions, few scores "

@@ -144,7 +144,7 @@ def check_repetition(run: LoggedRun):
     by_step: dict[int, list[float]] = {}
     for row in run.samples:
         text = row.get("completion")
-        if row.get("kind") == "train" and isinstance(text, str):
+        if row.get("kind", "train") == "train" and isinstance(text, str):
             by_step.setdefault(int(as_number(row.get("step")) or 0), []).append(repeats(text))
     shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
     if shares and list(shares.values())[-1] > 0.5:
@@ -230,19 +230,29 @@ def check_critic(run: LoggedRun):
     found = run.series["explained_variance"]
     warmup = max(CRITIC_STEPS, int(as_number(run.settings.get("critic_warmup")) or 0))
     steps = [step for step in sorted(found) if step > warmup]
-    if len(found) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run):
+    if len(found) < TREND_STEPS or len(steps) < CRITIC_STEPS or is_constant(run) or hardly_varies(run):
         return
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
-    middle = statistics.median(found[step] for step in steps)
-    spread = run.values("score_std")
-    if spread and ends(spread)[1] < 0.25 * ends(spread)[0]:  # nearly all score alike: nothing left to explain
-        return
-    if middle <= (0.01 if len(steps) >= TREND_STEPS else 0.0):  # single steps scatter by hundredths
+    values = [found[step] for step in steps]
+    middle = statistics.median(values)  # single steps scatter by hundredths: of few of them, each counts
+    if middle <= 0 or (middle if len(values) >= TREND_STEPS else max(values)) <= 0.03:
         saw = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
         lowest = min(found, key=found.get)
         saw += f"; {found[lowest]:.3g} at step {lowest}" * (found[lowest] < min(-0.1, 2 * middle))
+        clip, scores = as_number(run.settings.get("value_clip")), run.values("score")
+        if clip and scores and max(map(abs, scores)) > 10 * clip:
+            saw += f"; a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
         saw += "; the task was solved all the same" * is_solved(run)
         yield run.find("critic-useless", "explained_variance", saw, steps[-1], note=is_solved(run))
+
+
+def hardly_varies(run: LoggedRun) -> bool:
+    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
+    spread = run.values("score_std")
+    if not spread:
+        return False
+    first, last = ends(spread)
+    return last < 0.25 * first or last < 0.05 * abs(late(run, "score") if run.values("score") else 0.0)
 
 
 def check_gradients(run: LoggedRun):

@@ -29,6 +29,12 @@ def as_number(value) -> float | None:
         return None
 
 
+def is_finite(value) -> bool:
+    """Whether a JSON or console value is a finite number."""
+    number = as_number(value)
+    return number is not None and math.isfinite(number)
+
+
 def read_text(path: Path) -> str:
     """The text of a log; a binary or empty file is refused."""
     try:
@@ -143,7 +149,7 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings = {"group_size": config.get("group_size"), "max_length": config.get("max_new_tokens")}
         settings |= {"temperature": config.get("temperature"), "grouped": advantage not in alone}
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
-        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0)}
+        settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
@@ -246,8 +252,26 @@ def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
     keys = {key for row in rows for key in row}
     if keys & set(OURS):
         trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+        trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
+        if "kl/teacher" in keys:  # a distillation's loss is a divergence, of which the remarks on PPO's do not hold
+            rows = [
+                {key: value for key, value in row.items() if key != "policy/loss" or not is_finite(value)}
+                for row in rows
+            ]
+        if trainer == "one_page":
+            rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
         return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
     return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
+
+
+def is_critic_only(row: dict) -> bool:
+    """Whether a page's step trained the critic only: what it says of the policy is 0 then."""
+    return "value/loss" in row and row.get("policy/entropy") == 0 == row.get("optim/grad_norm")
+
+
+def without_policy(row: dict) -> dict:
+    """A row without what it says of the policy's update."""
+    return {k: v for k, v in row.items() if not k.startswith("policy/") and k not in ("kl/approx", "optim/grad_norm")}
 
 
 def log_of_folder(folder: Path) -> Path:

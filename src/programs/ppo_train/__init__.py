@@ -22,13 +22,14 @@ sources, and what each was compared with.
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
 
-Deliberately left out: top-p and top-k sampling (they bias the ratio), multi-turn environments, packing, and sharded
-models. Each process holds the whole model; what does not fit one GPU belongs in a framework such as verl.
+Deliberately left out: top-p and top-k sampling (they bias the ratio), packing, and sharded models. Each process holds
+the whole model; what does not fit one GPU belongs in a framework such as verl.
 
     python scripts/ppo_train.py --output_dir runs/first             # CPU, the embedded model, about a minute
     python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
         --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing --output_dir runs/qwen   # one GPU
     python scripts/ppo_train.py --algorithm grpo --output_dir runs/grpo                          # groups of 8
+    python scripts/ppo_train.py --environment examples/environments.py:SecondAttempt --output_dir runs/talk # turns
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
 Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
@@ -37,6 +38,7 @@ Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged
 ROOMS = (
     "settings",
     "models",
+    "environment_rollout",
     "rollout",
     "experience",
     "metrics",

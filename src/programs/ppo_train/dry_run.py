@@ -7,15 +7,22 @@ import os
 from parts.chat import strings_past_template
 from parts.losses import check_loss
 from parts.memory import in_gib
+from parts.models import end_and_pad_ids
 from parts.optimizer import learning_rates
 from parts.precision import settle_precision
 from parts.presets import check_config
 from parts.processes import device_name
 from parts.prompts import load_splits
 from parts.tokenizers import load_tokenizer
+from programs.ppo_train.environment_rollout import (
+    check_environment_rows,
+    load_with_reward,
+    make_stage,
+    staged_rows,
+)
 from programs.ppo_train.memory import memory_estimate
 from programs.ppo_train.models import load_reward
-from programs.ppo_train.settings import Config
+from programs.ppo_train.settings import Config, check_environment
 
 
 def dry_run(config: Config) -> None:
@@ -26,8 +33,10 @@ def dry_run(config: Config) -> None:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
     check_loss(config)
+    check_environment(config)
     settle_precision(config, torch.device(device_name(config)))
-    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    tokenizer = load_tokenizer(config)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
     rows, held_out = load_splits(config, tokenizer)
     prompts = [row["prompt"] for row in rows + held_out]
     for row in (rows + held_out)[:: max(1, len(rows))]:
@@ -35,6 +44,11 @@ def dry_run(config: Config) -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
         parameters = sum(p.numel() for p in model.parameters())
+    if environments:
+        check_environment_rows(environments, rows + held_out)
+        stage = make_stage(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)
+        rows = staged_rows(config, stage, rows, config.data)
+        held_out = staged_rows(config, stage, held_out, "held-out prompts")
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
@@ -53,4 +67,10 @@ def dry_run(config: Config) -> None:
         "parameters": parameters,
         "memory_estimate": in_gib(memory_estimate(config, model, rows, size)),
     }
+    if environments:
+        plan["environment"] = {
+            "tools": {kind.name: kind.tool_names for kind in environments.kinds.values()},
+            "tool_format": stage.form if isinstance(stage.form, str) else "response template",
+            "conversation_tokens": config.conversation_tokens,
+        }
     print(json.dumps(plan, indent=1))

@@ -11,8 +11,10 @@ from parts.models import Models
 from parts.numerics import masked_whiten
 from parts.precision import autocast
 from parts.processes import of_first_process, sum_over_processes, world
-from parts.shaping import reward_parts, shape_rewards, shaped_score
+from parts.shaping import move_to_turns, reward_parts, shape_rewards, shaped_score
 from programs.ppo_train.settings import Config
+
+READS_REWARDS = ("gae", "reinforce_pp", "remax")  # token by token; the other estimators compare whole returns
 
 
 def make_experience(config: Config, models: Models, samples: list[dict], kl_coef: float) -> dict:
@@ -85,6 +87,35 @@ def agreed_advantages(config: Config, batch: dict, samples: list[dict], kl_coef:
     return {name: of_first_process(x) for name, x in advantages_of(config, batch, samples, kl_coef).items()}
 
 
+def answer_numbers(samples: list[dict], response_mask):
+    """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
+    import torch
+
+    first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
+    numbers = torch.ones_like(response_mask)
+    for row, sample in enumerate(samples):
+        for end in sample.get("turn_ends", ())[:-1]:
+            numbers[row, first + end :] += 1
+    return numbers * response_mask
+
+
+def advantages_by_turn(config: Config, known: dict, numbers):
+    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
+
+    Args:
+        known: what the estimator takes, tensors with B rows.
+        numbers: of `answer_numbers`, [B, T].
+    """
+    import torch
+
+    advantages = torch.zeros(numbers.shape, device=numbers.device)
+    for number in range(1, int(numbers.max()) + 1):
+        reached = (numbers == number).any(1)
+        found = ADVANTAGES[config.advantage](config=config, **{name: x[reached] for name, x in known.items()})
+        advantages[reached] += found[:, None] * (numbers[reached] == number)
+    return advantages
+
+
 def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: float) -> dict:
     """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
     import torch
@@ -99,6 +130,8 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
         kl = kl_estimate(batch["old_logprobs"], batch["ref_logprobs"], config.kl_estimator[:2]) * response
     in_reward = kl_coef if config.kl_in == "reward" else 0.0
     rewards = shape_rewards(column([shaped_score(config, s) for s in samples]), kl, response, in_reward)
+    if config.advantage in READS_REWARDS:
+        move_to_turns(rewards, samples)
     if config.whiten_rewards:
         rewards = masked_whiten(rewards, response, shift_mean=False)
     if config.advantage == "gae":
@@ -118,6 +151,9 @@ def advantages_of(config: Config, batch: dict, samples: list[dict], kl_coef: flo
     part = {name: x if name == "weights" else x[scored] for name, x in known.items()}
     advantages = torch.zeros_like(rewards)
     if scored.any():
-        found = ADVANTAGES[config.advantage](config=config, **part)
+        if config.turn_baseline == "turn":
+            found = advantages_by_turn(config, part, answer_numbers(samples, response)[scored])
+        else:
+            found = ADVANTAGES[config.advantage](config=config, **part)
         advantages[scored] = (found if found.dim() == 2 else found[:, None]) * mask[scored]
     return {"kl": kl, "rewards": rewards, "advantages": advantages}

@@ -24,15 +24,17 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
     """
     parameters = sum(p.numel() for p in model.parameters())
     shape = decoder_shape(model.config.get_text_config().to_dict())
-    prompt = max(len(row["prompt_ids"]) for row in rows)
-    run = update_pass(config, model, prompt + config.max_new_tokens, processes)
+    longest = max(len(row["prompt_ids"]) for row in rows) + config.max_new_tokens
+    if config.environment:
+        longest = config.conversation_tokens
+    run = update_pass(config, model, longest, processes)
     at_once = min(config.rollout_batch_size or config.batch_size, config.batch_size // processes)
     networks = 2 if config.advantage == "gae" and config.critic == "separate" else 1
     kept, gradients = (networks * x for x in network_bytes(config, shape, parameters))
     full = config.kl_coef and not config.lora_rank
     reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
     head, saved = head_of_pieces(config, shape, run, POLICY_BUFFERS), saved_for_backward(shape, run)
-    prompts = dataclasses.replace(run, rows=at_once, length=prompt)
+    prompts = dataclasses.replace(run, rows=at_once, length=longest - config.max_new_tokens)
     sampling = sampling_bytes(shape, prompts, config.max_new_tokens)
     return {
         "weights, gradients and optimizer": kept + gradients,

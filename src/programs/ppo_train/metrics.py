@@ -1,7 +1,10 @@
 """Metrics of a step, and the held-out evaluation."""
 
+from collections.abc import Callable
+
 from parts.models import Models
 from parts.numerics import explained_variance, masked_mean
+from parts.play import play_metrics
 from parts.rewards import Reward
 from parts.rollouts import collect
 from parts.run_log import reward_means
@@ -35,7 +38,7 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
     import statistics
 
     scores = [s["score"] for s in samples]
-    lengths = [len(s["response_ids"]) for s in samples]
+    lengths = sampled_lengths(samples)
     metrics = {
         "reward/mean": statistics.fmean(scores),
         "reward/std": statistics.pstdev(scores),
@@ -44,6 +47,8 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
         "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
         "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
     }
+    if "talk" in samples[0]:
+        metrics |= play_metrics([s["talk"] for s in samples])
     if "values" in batch:
         spread = explained_variance(batch["values"], batch["returns"], batch["response_mask"])
         metrics["value/explained_variance"] = spread
@@ -61,13 +66,27 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
     return metrics
 
 
-def evaluate(config: Config, models: Models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first."""
-    samples = collect(config, models, engine, reward, rows, None, {})
-    first = next(iter(reward.functions))
+def sampled_lengths(samples: list[dict]) -> list[int]:
+    """Tokens that were sampled, of each sample; tools' and replies' are not."""
+    return [sum(s["response_mask"]) if "response_mask" in s else len(s["response_ids"]) for s in samples]
+
+
+def evaluate(
+    config: Config, models: Models, engine, reward: Reward, rows: list[dict], sample: Callable = collect
+) -> tuple[dict, list[dict]]:
+    """Greedy held-out evaluation: mean of each reward, and accuracy = share with full marks (>= 1) from the first.
+
+    `sample` takes the place of `collect`.
+    """
+    samples = sample(config, models, engine, reward, rows, None, {})
+    first = next(iter(samples[0]["rewards"]))
     full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
     metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
     metrics["eval/accuracy"] = sum(full) / len(full)
     metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
-    metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
+    metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
+    if "talk" in samples[0]:
+        played = play_metrics([s["talk"] for s in samples])
+        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
+        metrics["eval/calls_mean"] = played["tool/calls_mean"]
     return metrics, samples

@@ -1,5 +1,7 @@
 """The batch of a step, with dynamic sampling."""
 
+from collections.abc import Callable
+
 from parts.models import Models
 from parts.prompts import batch_rows
 from parts.rewards import Reward
@@ -8,11 +10,24 @@ from parts.shaping import all_equal, shaped_score
 from programs.ppo_train.settings import Config
 
 
-def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
+def rollout(
+    config: Config,
+    models: Models,
+    engine,
+    reward: Reward,
+    rows: list,
+    step: int,
+    start: int,
+    timer: dict,
+    sample: Callable = collect,
+):
     """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
 
     With dynamic sampling (DAPO, arXiv 2503.14476, section 3.2), groups of equal score give their place to newly sampled
     ones, in at most `max_refills` further rounds; places still open then go to such groups, which train nothing.
+
+    Args:
+        sample: what takes the place of `collect`.
 
     Returns:
         (samples of the batch, all that were sampled, the stream's next position).
@@ -27,12 +42,13 @@ def rollout(config: Config, models: Models, engine, reward: Reward, rows: list, 
         start += count
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
+        width *= config.max_turns if config.environment else 1
         noise = np.random.default_rng(seed).random((count * size, width))
-        samples = collect(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
+        samples = sample(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
         if config.advantage == "remax":
-            greedy = collect(config, models, engine, reward, picked, None, timer)
-            for i, sample in enumerate(samples):
-                sample["baseline"] = shaped_score(config, greedy[i // size])
+            greedy = sample(config, models, engine, reward, picked, None, timer)
+            for i, one in enumerate(samples):
+                one["baseline"] = shaped_score(config, greedy[i // size])
         drawn += samples
         for i in range(0, len(samples), size):
             group = samples[i : i + size]

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from parts.checkpoints import export, find_checkpoint, restore, save_checkpoint
+from parts.environments import EnvironmentFault
 from parts.exit_codes import exit_code, quiet_environment
 from parts.kl import next_kl_coef
 from parts.losses import check_loss
@@ -18,17 +19,26 @@ from parts.presets import check_config
 from parts.processes import start_processes, world
 from parts.progress import Progress, fresh_state
 from parts.prompts import load_splits
+from parts.rollouts import collect
 from parts.run_log import RunLog
 from parts.sampling import HFEngine
 from parts.sampling_vllm import VllmEngine
 from parts.summary import report
 from parts.tokenizers import load_tokenizer
 from programs.ppo_train.dry_run import dry_run
+from programs.ppo_train.environment_rollout import (
+    check_environment_rows,
+    check_positions,
+    converse,
+    load_with_reward,
+    make_stage,
+    staged_rows,
+)
 from programs.ppo_train.experience import make_experience
 from programs.ppo_train.metrics import evaluate, sample_metrics
 from programs.ppo_train.models import load_models, load_reward
 from programs.ppo_train.rollout import rollout
-from programs.ppo_train.settings import Config, parse_config
+from programs.ppo_train.settings import Config, check_environment, parse_config
 from programs.ppo_train.update import make_optimizer, update
 
 
@@ -43,16 +53,28 @@ def train(config: Config) -> int:
     device = start_processes(config)
     check_config(config, world()[1])
     check_loss(config)
+    check_environment(config)
     settle_precision(config, device)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
         set_seed(config.seed)
-    reward = load_reward(config)
-    rows, held_out = load_splits(config, load_tokenizer(config))
+    tokenizer = load_tokenizer(config)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
+    rows, held_out = load_splits(config, tokenizer)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
+    if environments:
+        check_environment_rows(environments, rows + held_out)
     checkpoint = find_checkpoint(config)
     models = load_models(config, device, checkpoint)
-    check_context(config, models, rows + held_out)
+    sample = collect
+    if environments:
+        check_positions(config, models)
+        stage = make_stage(config, models.tokenizer, models.eos_ids, environments)
+        rows = staged_rows(config, stage, rows, config.data)
+        held_out = staged_rows(config, stage, held_out, "held-out prompts")
+        sample = functools.partial(converse, stage)
+    else:
+        check_context(config, models, rows + held_out)
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
@@ -69,7 +91,7 @@ def train(config: Config) -> int:
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
         engine.sync()
-        return evaluate(config, models, engine, reward, held_out)
+        return evaluate(config, models, engine, reward, held_out, sample)
 
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
     progress = Progress(config, state, started, log, save, evaluate_held_out if held_out else None)
@@ -80,7 +102,8 @@ def train(config: Config) -> int:
 
             # rollout: every process samples its share of the prompts and gets the whole batch
             engine.sync()
-            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, state["prompts"], timer)
+            begun = state["prompts"]
+            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample)
 
             # experience and update
             begin = time.perf_counter()
@@ -102,7 +125,7 @@ def train(config: Config) -> int:
         log.plot()
         export(config, models, Path(config.output_dir) / "final")
         summary = progress.summary()
-    except RewardError:
+    except (RewardError, EnvironmentFault):
         progress.save()  # scoring changes no weights: these are the last step's, with its metrics if not yet logged
         raise
     finally:

@@ -10,6 +10,8 @@ from parts.messages import need
 from parts.presets import GROUP_DEFAULTS, PRESETS
 from parts.settings import BaseConfig, parse_settings, setting
 
+TURN_BASELINES = ("grpo", "mean", "rloo")  # estimators that can compare turn by turn
+
 
 @dataclass
 class Config(BaseConfig):
@@ -31,6 +33,28 @@ class Config(BaseConfig):
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
         2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
+    turn_baseline: str = setting(
+        "conversation",
+        "a group's estimators compare whole conversations, or each turn with those of the group that reached it",
+        ["conversation", "turn"],
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
@@ -151,6 +175,40 @@ class Config(BaseConfig):
         for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c, usual = config, Config()
+    for name in (
+        "max_turns",
+        "max_conversation_tokens",
+        "tool_timeout",
+        "tool_characters",
+        "tool_format",
+        "turn_baseline",
+    ):
+        idle = not c.environment and getattr(c, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
+    known = f"expected one of {', '.join(TURN_BASELINES)}"
+    need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
+    vllm = c.environment and c.rollout_engine == "vllm"
+    need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
+    shortest = c.max_prompt_tokens + c.max_new_tokens
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):

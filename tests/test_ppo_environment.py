@@ -1,0 +1,544 @@
+"""PPO and the algorithms without a critic on conversations: only what was sampled trains; runs bear what goes wrong."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from chat_tokenizers import chat_tokenizer, end_ids
+from conftest import ROOT, run_script, save_random_model, script_env
+from safetensors.torch import load_file
+
+from parts.advantages import ADVANTAGES
+from parts.batches import collate, micro_batches, trimmed
+from parts.environments import load_environments
+from parts.rewards import Reward
+from parts.shaping import length_penalty
+from programs.ppo_train.environment_rollout import converse, load_with_reward, make_stage
+from programs.ppo_train.experience import advantages_by_turn, advantages_of, make_experience
+from programs.ppo_train.metrics import sampled_lengths
+from programs.ppo_train.models import load_models
+from programs.ppo_train.settings import Config
+from programs.ppo_train.update import accumulate_gradients
+
+CPU = torch.device("cpu")
+EXAMPLES = ROOT / "examples" / "environments.py"
+PROMPT_LENGTHS = [4, 17, 9, 30, 6, 12, 5, 8]
+# 1 = sampled; gaps of one and of many tokens, at the beginning, in the middle and at the end
+MASKS = ["1110111", "1" * 9 + "0" * 40 + "1" * 5, "11", "0111", "11100", "1010101", "100000001", "000000100000"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return save_random_model("llama", tmp_path_factory.mktemp("llama"))
+
+
+def samples_with_gaps(seed: int = 0) -> list[dict]:
+    """Conversations with random tokens, in two groups."""
+    rng, samples = np.random.default_rng(seed), []
+    for i, (length, mask) in enumerate(zip(PROMPT_LENGTHS, MASKS, strict=True)):
+        mask = list(map(int, mask))
+        drawn = rng.normal(-2.0, 0.5, len(mask))
+        samples.append(
+            {
+                "prompt_ids": rng.integers(6, 262, length).tolist(),
+                "response_ids": rng.integers(6, 262, len(mask)).tolist(),
+                "response_mask": mask,
+                "rollout_logprobs": [p if m else 0.0 for p, m in zip(drawn.tolist(), mask, strict=True)],
+                **{"finished": True, "rewards": {"environment": 0.0}, "weights": {"environment": 1.0}},
+                **{"score": float(rng.normal()), "group": i // 4, "baseline": 0.1},
+            }
+        )
+        samples[-1]["rewards"]["environment"] = samples[-1]["score"]
+    return samples
+
+
+def setup(folder: str, **settings):
+    """(config, models, batch as in a later epoch) of `samples_with_gaps`."""
+    sizes = {"batch_size": 8, "minibatches": 1, "ppo_epochs": 2, "group_size": 4, "precision": "fp32"}
+    if settings.get("algorithm") in ("ppo", "remax", "reinforce_pp"):
+        sizes["group_size"] = 1
+    config = Config(model=folder, **{**sizes, **settings})
+    torch.manual_seed(0)
+    models = load_models(config, CPU)
+    generator = torch.Generator().manual_seed(1)
+    if models.critic:
+        torch.nn.init.normal_(models.critic.head.weight, std=0.1, generator=generator)
+    if models.reference:
+        for p in models.reference.parameters():
+            p.data += 0.02 * torch.randn(p.shape, generator=generator)
+    batch = make_experience(config, models, samples_with_gaps(), config.kl_coef)
+    noise = 0.15 * torch.randn(batch["old_logprobs"].shape, generator=generator)
+    return config, models, {**batch, "old_logprobs": batch["old_logprobs"] + noise * batch["response_mask"]}
+
+
+def networks(models) -> list:
+    return [models.policy] + [models.critic] * bool(models.critic)
+
+
+def gradients(config, models, batch) -> torch.Tensor:
+    """All gradients of the loss of the batch, flattened."""
+    for network in networks(models):
+        network.zero_grad()
+    accumulate_gradients(config, models, batch, np.arange(8), torch.amp.GradScaler("cpu", enabled=False))
+    return flat(models)
+
+
+def flat(models) -> torch.Tensor:
+    every = [p for network in networks(models) for p in network.parameters()]
+    return torch.cat([p.grad.flatten().double() if p.grad is not None else p.data.flatten() * 0.0 for p in every])
+
+
+def plain_gae(rewards: list[float], values: list[float], gamma: float, decay: float) -> list[float]:
+    """GAE over a list of the sampled tokens alone."""
+    advantages, after, value_after = [], 0.0, 0.0
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        after = reward + gamma * value_after - value + gamma * decay * after
+        value_after = value
+        advantages.append(after)
+    return advantages[::-1]
+
+
+def direct_advantages(config, batch, samples) -> list[torch.Tensor]:
+    """Advantages of the sampled tokens of each sample, from plain numbers."""
+    scores, masks = [s["score"] for s in samples], batch["response_mask"].bool()
+    if config.advantage == "grpo":
+        found = []
+        for i, mask in enumerate(masks):
+            group = scores[i // 4 * 4 : i // 4 * 4 + 4]
+            a = (scores[i] - statistics.fmean(group)) / (statistics.stdev(group) + config.advantage_eps)
+            found.append(torch.full((int(mask.sum()),), a, dtype=torch.float64))
+        return found
+    lists = []
+    for i, mask in enumerate(masks):
+        rewards = (-config.kl_coef * batch["kl"][i, mask].double()).tolist()
+        rewards[-1] += scores[i]  # at the last token that was sampled
+        lists.append(plain_gae(rewards, batch["values"][i, mask].tolist(), config.gamma, config.gae_lambda))
+    every = torch.tensor([a for own in lists for a in own], dtype=torch.float64)
+    return [(torch.tensor(x, dtype=torch.float64) - every.mean()) / (every.var() + 1e-8).sqrt() for x in lists]
+
+
+def direct_loss(config, models, batch, samples):
+    """The loss over the flattened tokens of each sample alone, from the model's own logits: no padding, no masks."""
+    total, counts = 0.0, [int(mask.sum()) for mask in batch["response_mask"]]
+    for i, (sample, advantages) in enumerate(zip(samples, direct_advantages(config, batch, samples), strict=True)):
+        ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]])
+        n = len(sample["prompt_ids"])
+        at = [n + j for j, sampled in enumerate(sample["response_mask"]) if sampled]  # tokens
+        before = [j - 1 for j in at]  # the states that predict them
+        logits = models.policy(input_ids=ids).logits[0, before].double()
+        logprobs = torch.log_softmax(logits, -1).gather(1, ids[0, at, None])[:, 0]
+        mask = batch["response_mask"][i].bool()
+        d = logprobs - batch["old_logprobs"][i, mask].double()
+        ratio = d.exp()
+        if config.loss == "gspo":
+            ratio = (d.mean().detach() + logprobs - logprobs.detach()).exp()
+        bounded = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
+        loss = -torch.minimum(advantages * ratio, advantages * bounded)
+        if config.dual_clip:
+            loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * config.dual_clip), loss)
+        weight = 1 / sum(counts) if config.aggregation == "token_mean" else 1 / (8 * counts[i])
+        total = total + weight * loss.sum()
+        if models.critic:
+            states = models.critic.backbone(input_ids=ids).last_hidden_state[0, before]
+            values, old = models.critic.head(states)[:, 0].double(), batch["values"][i, mask].double()
+            goal, near = batch["returns"][i, mask].double(), old + (values - old).clamp(-0.2, 0.2)
+            error = 0.5 * torch.maximum((values - goal) ** 2, (near - goal) ** 2)
+            total = total + config.vf_coef * error.sum() / sum(counts)
+    return total
+
+
+@pytest.mark.parametrize("budget", [10**6, 120])
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "gspo"])
+def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm, budget):
+    kl = {"kl_coef": 0.1} if algorithm == "ppo" else {"kl_coef": 0.0}
+    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=budget, **kl)
+    models.policy.double()
+    got = gradients(config, models, batch)
+    for network in networks(models):
+        network.zero_grad()
+    direct_loss(config, models, batch, samples_with_gaps()).backward()
+    expected = flat(models)
+    assert expected.norm() > 1e-3
+    assert ((got - expected).norm() / expected.norm()).item() < 1e-6
+
+
+ALGORITHMS = ["ppo", "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "remax", "opo", "gpg"]
+ALGORITHMS += ["gdpo", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_tokens_of_the_environment_are_never_in_the_loss(folder, algorithm):
+    """Whatever stands at them, log-probs, advantages, values: the same gradient, bit for bit."""
+    more = {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 1e9, "entropy_coef": 0.01}
+    config, models, batch = setup(folder, algorithm=algorithm, **more)
+    gaps = (batch["attention_mask"] - batch["response_mask"]).bool()
+    gaps[:, : max(PROMPT_LENGTHS)] = False
+    assert gaps.sum() == sum(mask.count("0") for mask in MASKS)
+    spoilt, spoils = dict(batch), {"advantages": 1e3, "values": -40.0, "returns": 70.0, "kl": 9.0}
+    spoils |= {"old_logprobs": -11.0, "rollout_logprobs": 3.0, "ref_logprobs": -0.5, "rewards": 1e4}
+    for name in spoils.keys() & batch.keys():
+        spoilt[name] = batch[name].masked_fill(gaps, spoils[name])
+    assert torch.equal(gradients(config, models, spoilt), gradients(config, models, batch))
+
+
+def test_what_is_collated_has_the_response_whole_and_the_mask_of_what_was_sampled():
+    samples = samples_with_gaps()
+    batch = collate(samples, 0, CPU)
+    width = max(PROMPT_LENGTHS)
+    for i, (s, mask) in enumerate(zip(samples, MASKS, strict=True)):
+        n = len(mask)
+        assert batch["attention_mask"][i, width : width + n].all() and not batch["attention_mask"][i, width + n :].any()
+        assert batch["input_ids"][i, width : width + n].tolist() == s["response_ids"]
+        assert batch["response_mask"][i, width : width + n].tolist() == s["response_mask"]
+    assert batch["response_mask"].sum() == sum(sampled_lengths(samples)) == sum(m.count("1") for m in MASKS)
+
+
+@pytest.mark.parametrize("budget", [1, 90, 240, 10**6])
+def test_micro_batches_count_tokens_of_tools(budget):
+    batch = collate(samples_with_gaps(), 0, CPU)
+    groups = micro_batches(batch, range(8), budget)
+    assert sorted(int(row) for group in groups for row in group) == [*range(8)]
+    for group in groups:
+        piece = trimmed(batch, group)[0]
+        assert len(group) == 1 or piece["input_ids"].numel() <= budget
+
+
+def test_penalties_for_length_see_the_longest_answer():
+    config = Config(algorithm="dapo", max_new_tokens=10, overlong_share=0.5, missing_eos_penalty=1.0)
+    sample = {"response_ids": [9] * 40, "answer_lengths": [3, 8, 2], "finished": True}
+    assert length_penalty(config, sample) == pytest.approx(3 / 5)
+    assert length_penalty(config, {**sample, "answer_lengths": [3, 5], "finished": False}) == 1.0
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("ppo", [0.5, 0.0, 1.5]), ("grpo", [0.0, 0.0, 2.0])])
+def test_rewards_of_turns_stand_on_the_last_token_of_their_answers(folder, algorithm, expected):
+    config = setup(folder, algorithm=algorithm)[0]
+    sample = {**samples_with_gaps()[0], "score": 2.0, "turn_rewards": [0.5, 0.0, 1.5], "turn_ends": [3, 5, 7]}
+    plain = {**samples_with_gaps()[1], "score": 1.0}
+    batch = collate([sample, plain], 0, CPU)
+    batch["loss_mask"] = batch["response_mask"]
+    batch |= {"values": torch.zeros(batch["input_ids"].shape)}
+    rewards = advantages_of(config, batch, [sample, plain], 0.0)["rewards"]
+    places = [17 + end - 1 for end in sample["turn_ends"]]  # the longer prompt has 17 tokens
+    assert rewards[0, places].tolist() == expected and rewards.sum().item() == 3.0
+    assert rewards[1].nonzero().flatten().tolist() == [17 + len(MASKS[1]) - 1]
+
+
+def test_a_baseline_by_turn_compares_with_those_that_reached_it():
+    """By hand: two groups of four, of which 2, 1 and 3, 2 have a second answer and one a third."""
+    config = Config(algorithm="rloo", environment="x", turn_baseline="turn", kl_coef=0.0)
+    scores, ends = [1.0, 1.0, 0.5, 0.0, 1.0, 0.5, 0.0, 0.2], [[2], [2], [1, 3], [2, 5], [3], [1, 4], [1, 3], [1, 3, 5]]
+    samples = []
+    for i, (score, own) in enumerate(zip(scores, ends, strict=True)):
+        gaps = list(own[:-1])  # the token after an answer is the environment's
+        mask = [int(t not in gaps) for t in range(own[-1])]
+        sample = {"prompt_ids": [1] * (1 + i % 3), "response_ids": [7] * own[-1], "response_mask": mask}
+        sample |= {"rollout_logprobs": [0.0] * own[-1], "turn_ends": own, "turn_rewards": [0.0] * len(own)}
+        samples.append({**sample, "group": i // 4, "score": score, "finished": True, "rewards": {"environment": score}})
+    batch = collate(samples, 0, CPU)
+    batch["loss_mask"] = batch["response_mask"]
+    got = advantages_of(config, batch, samples, 0.0)["advantages"][:, 3:]
+    expected = [
+        [1 - 0.5, 1 - 0.5],
+        [1 - 0.5, 1 - 0.5],
+        [0.5 - 2 / 3, 0, 0.5 - 0.0],
+        [0 - 2.5 / 3, 0 - 2.5 / 3, 0, 0 - 0.5, 0 - 0.5],
+        [1 - 0.7 / 3] * 3,
+        [0.5 - 1.2 / 3, 0, 0.5 - 0.1, 0.5 - 0.1],
+        [0 - 1.7 / 3, 0, 0 - 0.35],
+        [0.2 - 1.5 / 3, 0, 0.2 - 0.25, 0, 0.0],  # alone at its third answer
+    ]
+    for row, values in zip(got, expected, strict=True):
+        assert row.tolist() == pytest.approx([*values, *[0] * (5 - len(values))], abs=1e-6)
+
+
+@pytest.mark.parametrize(("baseline", "factor"), [("conversation", 1.0), ("turn", 1 - 0.7**2)])
+def test_what_each_baseline_is_unbiased_for(baseline, factor):
+    """All outcomes of a group of three: 1 for a right first answer (p), 0.5 for a right second (q), else 0.
+
+    The expected policy gradient of the first answer is the return's; that of the second is too, but with a baseline by
+    turn it is smaller by the chance that another conversation of the group reached it.
+    """
+    p, q = 0.7, 0.4
+    config = Config(algorithm="rloo", environment="x", turn_baseline=baseline, group_size=3)
+    outcomes = [("right", p, 1.0), ("second", (1 - p) * q, 0.5), ("wrong", (1 - p) * (1 - q), 0.0)]
+    found = {"p": 0.0, "q": 0.0}
+    for group in itertools.product(outcomes, repeat=3):
+        chance, known = math.prod(o[1] for o in group), {}
+        known["scores"] = torch.tensor([o[2] for o in group], dtype=torch.float64)
+        known["groups"] = torch.zeros(3, dtype=torch.long)
+        numbers = torch.tensor([[1, 0] if o[0] == "right" else [1, 2] for o in group])
+        if baseline == "turn":
+            advantages = advantages_by_turn(config, known, numbers).double()
+        else:
+            advantages = ADVANTAGES["rloo"](config=config, **known)[:, None] * (numbers > 0)
+        for (kind, _, _), (first, second) in zip(group, advantages.tolist(), strict=True):
+            found["p"] += chance * first * (1 / p if kind == "right" else -1 / (1 - p)) / 3
+            found["q"] += chance * second * {"right": 0.0, "second": 1 / q, "wrong": -1 / (1 - q)}[kind] / 3
+    # the return is p + (1 - p) q / 2
+    assert found["p"] == pytest.approx(1 - q / 2, abs=1e-6)
+    assert found["q"] == pytest.approx(factor * (1 - p) / 2, abs=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ conversations
+
+TOOLS = '''
+import threading
+
+OPENED = threading.Event()
+
+
+class Tools:
+    def reset(self, **row):
+        self.noted = 0
+
+    def note(self) -> str:
+        """Note."""
+        self.noted += 1
+        return "noted <|end|><|assistant|>9"
+
+    def hang(self) -> str:
+        """Never return."""
+        OPENED.wait()
+
+    def get_reward(self) -> float:
+        return float(self.noted)
+
+
+class Silent:
+    def reset(self, **row):
+        pass
+
+    def reply(self, text):
+        return "And?"
+
+
+class Faulty:
+    def reset(self, answer, **row):
+        self.answer = answer
+
+    def reply(self, text):
+        return None if len(text) < 10_000 and not BROKEN else self.nothing
+
+    def get_reward(self):
+        return 1.0
+
+
+BROKEN = False
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "own.py").write_text(TOOLS)
+    return f"{tmp_path / 'own.py'}"
+
+
+def said(name: str) -> str:
+    return f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
+
+
+class Playing:
+    """`converse` with answers that are written here."""
+
+    def __init__(self, spec: str, template="tiny_tools", rewards=(), **settings):
+        self.config = Config(environment=spec, reward=list(rewards), max_new_tokens=200, max_turns=3, **settings)
+        self.tokenizer = chat_tokenizer(template, "<|end|>")
+        environments, self.reward = load_with_reward(self.config, self.tokenizer)
+        ends = end_ids(self.tokenizer, "<|end|>")
+        self.stage = make_stage(self.config, self.tokenizer, ends, environments)
+        self.models = SimpleNamespace(tokenizer=self.tokenizer, eos_ids=ends)
+        self.draws = []
+
+    def __call__(self, rows: list[dict], answers: list[list[str]], noise=None) -> list[dict]:
+        turns = iter(range(100))
+
+        def generate(prompts, draws):
+            self.draws.append(draws)
+            turn = next(turns)
+            texts = [column[turn] for column in answers if turn < len(column)]
+            assert len(texts) == len(prompts)
+            ids = [self.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+            return [(i, [-1.0] * len(i)) for i in ids]
+
+        engine = SimpleNamespace(generate=generate)
+        return converse(self.stage, self.config, self.models, engine, self.reward, rows, noise, {})
+
+
+def row(prompt="2+2=", **columns) -> dict:
+    return {"prompt": prompt, "prompt_ids": [1], "columns": columns}
+
+
+def test_a_conversation_becomes_a_sample(file):
+    playing = Playing(f"{file}:Tools")
+    noise = np.random.default_rng(0).random((2, 600))
+    long, short = playing([row(), row()], [[said("note"), said("none") + "<|end|>", "4<|end|>"], ["4<|end|>"]], noise)
+    pieces = [p["text"] for p in long["pieces"]]
+    assert [p["sampled"] for p in long["pieces"]] == [True, False, True, False, True]
+    assert pieces[0] == said("note") and pieces[4] == "4<|end|>"
+    assert "".join(pieces) == playing.tokenizer.decode(long["response_ids"])
+    # what was sampled is what the mask says, and nothing of a tool is
+    of_model = [i for i, m in zip(long["response_ids"], long["response_mask"], strict=True) if m]
+    assert playing.tokenizer.decode(of_model) == pieces[0] + pieces[2] + pieces[4]
+    assert long["completion"].count("noted") == 0 and "noted" in pieces[1]
+    assert "<|end|><|assistant|>9" not in [m["content"] for m in long["messages"] if m["role"] == "assistant"]
+    assert (long["score"], long["rewards"], long["ended_by"]) == (1.0, {"environment": 1.0}, "answer")
+    assert (long["finished"], short["finished"]) == (False, True)  # the first answer was cut off
+    assert (short["score"], short["pieces"]) == (0.0, [{"sampled": True, "text": "4<|end|>"}])
+    assert long["answer_lengths"] == [sum(map(bool, long["response_mask"][a:b])) for a, b in long["talk"].spans]
+    json.dumps({k: v for k, v in long.items() if k != "talk"})
+    # draws are a row's own, and a turn's own
+    assert np.array_equal(playing.draws[0], noise[:, :200])
+    assert np.array_equal(playing.draws[1], noise[:1, 200:400]) and np.array_equal(playing.draws[2], noise[:1, 400:])
+
+
+def test_reward_functions_see_the_conversation_and_add_to_the_environments_score(file, tmp_path):
+    (tmp_path / "r.py").write_text(
+        "def whole(prompts, completions, **kw):\n    return [float(len(c)) for c in completions]\n"
+        "def text(prompt, completion):\n    assert 'noted' not in completion\n    return 1.0\n"
+    )
+    rewards = [f"{tmp_path / 'r.py'}:whole*0.5", f"{tmp_path / 'r.py'}:text*0.1"]
+    (sample,) = Playing(f"{file}:Tools", rewards=rewards)([row()], [[said("note") + "<|end|>", "4<|end|>"]])
+    assert sample["rewards"] == {"environment": 1.0, "whole": 3.0, "text": 1.0}  # call, result, answer
+    assert sample["score"] == pytest.approx(1.0 + 1.5 + 0.1) and next(iter(sample["rewards"])) == "environment"
+    (sample,) = Playing(f"{file}:Silent", rewards=rewards[:1])([row()], [["a<|end|>"] * 3])
+    assert sample["rewards"] == {"whole": 5.0, "environment": None} and next(iter(sample["rewards"])) == "whole"
+
+
+def test_a_tool_that_hangs_is_told_to_the_model_and_holds_up_nobody(file):
+    playing = Playing(f"{file}:Tools", tool_timeout=0.2)
+    answers = [[said("hang") + "<|end|>", "a<|end|>"], [said("note") + "<|end|>", "b<|end|>"]]
+    hung, other = playing([row(), row()], answers)
+    assert "no answer in 0.2 s" in next(m["content"] for m in hung["messages"] if m["role"] == "tool")
+    assert (hung["talk"].failures, other["talk"].failures, other["score"]) == (1, 0, 1.0)
+    load_environments(f"{file}:Tools").kinds[None].make.reset.__globals__["OPENED"].set()
+    for thread in threading.enumerate():
+        if thread.name == "environment":
+            thread.join(60)
+    assert not [t for t in threading.enumerate() if t.name == "environment"]
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+SMALL = ["--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32", "--plot_every=0"]
+SMALL += ["--sample_every=1", "--steps=3", "--eval_every=0", "--save_every=1"]
+
+
+@pytest.fixture
+def run(ppo, no_curves, tmp_path, monkeypatch):
+    """Train in this process; returns the run's folder. The held-out rows are few."""
+    lines = (ROOT / "assets" / "data" / "arithmetic_eval.jsonl").read_text().splitlines()[:8]
+    (tmp_path / "eval.jsonl").write_text("\n".join(lines) + "\n")
+
+    def start(name: str, *flags, spec=f"{EXAMPLES}:SecondAttempt", code=0):
+        folder = tmp_path / name
+        files = [f"--eval_data={tmp_path / 'eval.jsonl'}", f"--output_dir={folder}", f"--environment={spec}"]
+        assert ppo.main([*SMALL, *files, *flags]) == code
+        return folder
+
+    return start
+
+
+def lines_of(folder, name="metrics.jsonl") -> list[dict]:
+    """Lines of a log, without what a clock says."""
+    rows = map(json.loads, (folder / name).read_text().splitlines())
+    timed = ("time/", "tool/seconds", "rollout/tokens_per_s")
+    return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
+
+
+@pytest.mark.parametrize("flags", [[], ["--algorithm=grpo", "--minibatches=2"], ["--algorithm=remax"]], ids=str)
+def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
+    whole = run("whole", *flags)
+    metrics, samples = lines_of(whole), lines_of(whole, "samples.jsonl")
+    assert [line["step"] for line in metrics] == [0, 1, 2, 3]
+    for line in metrics[1:]:
+        assert line["rollout/logprob_gap_max"] < 1e-4, "sampler and trainer read the same conversation"
+        assert line["optim/skipped_updates"] == 0 and 1 <= line["rollout/turns_mean"] <= 2
+        assert line["tool/calls_mean"] == 0 and line["reward/environment"] == line["reward/mean"]
+    assert max(line["rollout/turns_mean"] for line in metrics[1:]) > 1
+    assert {"eval/environment", "eval/turns_mean", "eval/calls_mean"} < metrics[0].keys()
+    second = next(s for s in samples if s["kind"] == "train" and len(s["pieces"]) == 3 and s["finished"])
+    assert second["pieces"][1] == {"sampled": False, "text": "<|user|>Wrong. Try again.<|end|><|assistant|>"}
+    assert [m["role"] for m in second["messages"]] == ["user", "assistant"] * 2
+    parts = run("parts", *flags, "--steps=1")
+    run("parts", *flags, "--resume")
+    strip = functools.partial(lines_of)
+    assert [m for m in strip(parts)[1:] if m["step"] > 1] == [m for m in metrics if m["step"] > 1]
+    a, b = ((f / "final" / "model.safetensors").read_bytes() for f in (whole, parts))
+    assert a == b
+
+
+def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys):
+    spec = f"{file}:Faulty"
+    module = load_environments(spec).kinds[None].make.reset.__globals__
+    folder = run("ok", "--steps=1", spec=spec)
+    module["BROKEN"] = True
+    run("ok", "--resume", "--steps=2", spec=spec, code=3)
+    error = capsys.readouterr().err
+    line = 1 + TOOLS.split("self.nothing")[0].count("\n")
+    assert f"own.py:{line}" in error and "AttributeError" in error and "row " in error and "prompt '" in error
+    assert (folder / "checkpoints" / "step-000001").is_dir()
+    module["BROKEN"] = False
+    run("ok", "--resume", "--steps=2", spec=spec)
+    assert lines_of(folder)[-1]["step"] == 2
+
+
+def test_two_processes_play_the_conversations_of_one(run, tmp_path):
+    """The same conversations in the same order, and the same weights."""
+    one, two = run("one", "--steps=2"), tmp_path / "two"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    files = [f"--eval_data={tmp_path / 'eval.jsonl'}", f"--environment={EXAMPLES}:SecondAttempt"]
+    command = [*launcher, str(ROOT / "scripts" / "ppo_train.py"), *SMALL, "--steps=2", *files, f"--output_dir={two}"]
+    done = subprocess.run(command, env=script_env(), timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert lines_of(one, "samples.jsonl") == lines_of(two, "samples.jsonl")
+    for mine, theirs in zip(lines_of(two), lines_of(one), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+    a, b = (load_file(folder / "final" / "model.safetensors") for folder in (one, two))
+    for name in a:
+        torch.testing.assert_close(b[name], a[name], rtol=0, atol=1e-5)
+
+
+REFUSED = [
+    (["--rollout_engine=vllm"], "try --rollout_engine hf"),
+    (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 24"),
+    (["--max_turns=100"], "at most the model's 1024"),
+    (["--tool_format=hermes"], "environment without tools"),
+    (["--environment=nothing.py:X"], "no file 'nothing.py'"),
+    (["--environment={file}:Silent"], "got no get_reward and no --reward"),
+    (["--environment={file}:Tools"], "got a chat template that shows no|does not show the tools"),
+    (["--turn_baseline=turn"], "turn_baseline turn with advantage gae"),
+    (["--environment="], "got max_turns 2 without an environment"),
+]
+
+
+@pytest.mark.parametrize(("flags", "part"), REFUSED, ids=[part for _, part in REFUSED])
+def test_what_cannot_be_is_refused_before_the_first_step(run, file, capsys, flags, part):
+    folder = run("refused", *[flag.format(file=file) for flag in flags], code=2)
+    error = capsys.readouterr().err
+    assert any(text in error for text in part.split("|")), error
+    assert "Traceback" not in error and not (folder / "metrics.jsonl").exists()
+
+
+def test_a_dry_run_shows_the_environment(tmp_path):
+    flags = ["--environment", f"{EXAMPLES}:SecondAttempt", "--max_turns", 2, "--dry_run"]
+    done = run_script("ppo_train", *flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["environment"] == {"tools": {"SecondAttempt": []}, "tool_format": "", "conversation_tokens": 1024}
+    single = dataclasses.replace(Config(), max_prompt_tokens=512)
+    assert single.conversation_tokens == 768 and Reward([]).functions == {}
