@@ -35,7 +35,7 @@ the whole model; what does not fit one GPU belongs in a framework such as verl.
         --output_dir runs/talk                                                                   # several turns
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
-Exit codes: 0 done, 2 bad input, 3 a reward function or environment failed, 4 training diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 128 + n saved and stopped by signal n.
 """
 
 import argparse
