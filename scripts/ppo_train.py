@@ -31,10 +31,11 @@ the whole model; what does not fit one GPU belongs in a framework such as verl.
     python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
         --reward my_rewards.py:correct --precision bf16 --gradient_checkpointing --output_dir runs/qwen   # one GPU
     python scripts/ppo_train.py --algorithm grpo --output_dir runs/grpo                          # groups of 8
-    python scripts/ppo_train.py --environment examples/environments.py:SecondAttempt --output_dir runs/talk # turns
+    python scripts/ppo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 \\
+        --output_dir runs/talk                                                                   # several turns
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 128 + n saved and stopped by signal n.
 """
 
 import argparse
