@@ -33,7 +33,7 @@ class Config:  # all settings; each is a flag
     environment: str  # FILE.py:Class
     eval_data: str = ""  # held-out JSONL: accuracy, the share of returns of 1 and above, before and after
     out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl
-    steps: int = 60  # each one rollout and one update
+    steps: int = 20  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
     seed: int = 0
     prompts: int = 16  # a step
