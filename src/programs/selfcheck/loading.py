@@ -26,7 +26,7 @@ def load_trainer(file: str):
     trainer = min(kinds, key=lambda kind: len(kind.lacking()) / len(kind.needed))
     names = trainer.lacking()
     need(
-        not names or not re.search(r"^\s*(from|import) trl\b", path.read_text(encoding="utf-8"), re.MULTILINE),
+        not names or not re.search(r"^\s*from trl\b.*Trainer\b", path.read_text(encoding="utf-8"), re.MULTILINE),
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
         "can be called; try templates/grpo.py",
     )
