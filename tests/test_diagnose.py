@@ -535,8 +535,8 @@ def test_remedies_name_settings_of_the_installed_trl():
 
 def test_remedies_name_keys_of_verl():
     yaml = pytest.importorskip("yaml")
-    verl = pytest.importorskip("verl", reason="verl is not installed")
-    path = pathlib.Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml"
+    trainer = pytest.importorskip("verl.trainer", reason="verl is not installed")  # examples/verl is no verl
+    path = pathlib.Path(trainer.__file__).parent / "config" / "_generated_ppo_trainer.yaml"
     for text in diagnose.SETTINGS["verl"].values():
         for key in re.findall(r"\b(?:actor_rollout_ref|critic|data|algorithm|trainer|reward)\.[\w.]+", text):
             tree = yaml.safe_load(path.read_text(encoding="utf-8"))
