@@ -250,6 +250,24 @@ def test_critic_near_or_below_0_for_long_is_a_finding_while_scores_differ(tmp_pa
     assert critic_finding(write_run(tmp_path / "c", rows)) is None
 
 
+def test_settings_of_a_page_are_read_beside_its_log(tmp_path):
+    import shutil
+
+    shutil.copy(DATA / "page_ppo" / "metrics.jsonl", tmp_path)
+    given = {"epochs": 2, "minibatches": 4, "critic_warmup_steps": 5, "value_clip": 0.2, "temperature": 0.7}
+    (tmp_path / "settings.json").write_text(json.dumps(given | {"minutes": float("inf"), "max_new_tokens": 24}))
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')  # the model's own
+    run = diagnose.load_run(str(tmp_path))
+    assert run.trainer == "one_page" and run.settings["updates"] == 8 and run.settings["max_length"] == 24
+    assert run.settings["critic_warmup"] == 5 and run.settings["value_clip"] == 0.2 and not run.settings["grouped"]
+
+
+def test_a_step_that_trained_the_critic_only_says_nothing_of_the_policy():
+    row = {"value/loss": 0.1, "policy/entropy": 0.4, "policy/loss": 0.0, "kl/approx": 0.0, "optim/grad_norm": 0.0}
+    assert diagnose.is_critic_only(row) and diagnose.without_policy(row) == {"value/loss": 0.1}
+    assert not diagnose.is_critic_only(row | {"optim/grad_norm": 0.1})
+
+
 def test_value_clip_small_beside_the_scores_is_named(tmp_path):
     for clip, size, named in ((0.2, 100.0, True), (0.2, 1.0, False), (0.0, 100.0, False), (20.0, 100.0, False)):
         config = {"ppo_epochs": 2, "value_clip": clip}

@@ -8,7 +8,7 @@
 A RUN_OR_FILE is one of
 
     ppo_train.py, grpo_train.py   metrics.jsonl, or the run's folder (config.json and samples.jsonl are read too)
-    templates/*.py and copies     the same; their settings are in no file, so what needs them is not judged
+    templates/*.py and copies     the same, with settings.json in the place of config.json
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
 

@@ -155,6 +155,14 @@ def our_settings(config: dict) -> tuple[str, dict]:
     return "", {}
 
 
+def page_settings(given: dict) -> dict:
+    """What the checks want to know of a one-page trainer's settings.json."""
+    settings = {"group_size": given.get("group_size"), "max_length": given.get("max_new_tokens")}
+    settings |= {"temperature": given.get("temperature"), "grouped": "group_size" in given}
+    settings |= {"updates": (given.get("epochs") or 1) * (given.get("minibatches") or 1)}
+    return settings | {"critic_warmup": given.get("critic_warmup_steps", 0), "value_clip": given.get("value_clip", 0)}
+
+
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric."""
     names = {"ours": OURS, "trl": TRL, "verl": VERL}[dialect]
@@ -265,8 +273,8 @@ def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
 
 
 def is_critic_only(row: dict) -> bool:
-    """Whether a page's step trained the critic only: what it says of the policy is 0 then."""
-    return "value/loss" in row and row.get("policy/entropy") == 0 == row.get("optim/grad_norm")
+    """Whether a page's step trained the critic only: the policy's gradient is 0 then."""
+    return "value/loss" in row and row.get("optim/grad_norm") == 0
 
 
 def without_policy(row: dict) -> dict:
@@ -303,7 +311,7 @@ def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
 
 
 def load_run(source: str, group_size: int = 0) -> LoggedRun:
-    """Read a run from a file or folder, with the config.json and samples.jsonl beside it."""
+    """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl."""
     path = Path(source)
     if path.is_dir():
         path = log_of_folder(path)
@@ -313,6 +321,8 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
         for config in beside(path, "config.json", run):
             trainer, run.settings = our_settings(config)
             run.trainer = trainer or run.trainer
+        for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
+            run.settings = page_settings(given)
     if group_size:
         run.settings["group_size"] = group_size
     seen = len(run.steps())
