@@ -2979,6 +2979,131 @@ def play_metrics(talks: list[Conversation]) -> dict[str, float]:
     }
 
 
+# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+
+OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+
+    environments: Environments
+    bridge: TurnBridge
+    form: str | dict
+    limits: PlayLimits
+
+
+def pays(kind: EnvironmentKind) -> bool:
+    """Whether an environment says what a conversation is worth."""
+    return kind.scores or hasattr(kind.make(), "turn_reward")
+
+
+def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
+    """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
+    environments = load_environments(config.environment)
+    reward = Reward(config.reward, call_limits(config))
+    need(
+        OF_ENVIRONMENT not in reward.functions,
+        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
+    )
+    for kind in environments.kinds.values():
+        need(
+            config.reward or pays(kind),
+            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
+            "get_reward(self) -> float",
+        )
+    tools = any(kind.tools for kind in environments.kinds.values())
+    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+    return environments, reward
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
+
+
+def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
+    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    tools = any(kind.tools for kind in environments.kinds.values())
+    limits = PlayLimits(
+        turns=config.max_turns,
+        tokens=config.conversation_tokens,
+        answer_tokens=config.max_new_tokens,
+        seconds=config.tool_timeout,
+        characters=config.tool_characters,
+    )
+    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
+    return PlaySetup(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
+
+
+def playable_rows(config, setup: PlaySetup, rows: list[dict], source: str) -> list[dict]:
+    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+
+    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+    """
+    kept = []
+    for row in rows:
+        prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        ids = setup.bridge.render(turns, tools)
+        kept += [row | {"prompt_ids": ids}] if len(ids) <= config.max_prompt_tokens else []
+    too_long = (
+        f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens with tools"
+    )
+    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    return kept
+
+
+def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], reward: Reward) -> list[dict]:
+    """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
+
+    The first name is what a held-out row's full marks are: the environment's if it pays.
+    """
+    parts = {}
+    if reward.functions:
+        begun = [message_count(row) for row in rows]
+        seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
+        said = [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+        parts = reward(seen, said, [t.response_ids for t in talks])[1]
+    scored = any(kind.scores for kind in setup.environments.kinds.values())
+    own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
+    parts = own | parts if scored else parts | own
+    return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
+
+
+def score_weights(reward: Reward, names) -> dict[str, float]:
+    """What each score counts in a conversation's return."""
+    return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
+
+
+def message_count(row: dict) -> int:
+    """How many messages a row's prompt is."""
+    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
+
+
+def pieces(tokenizer, talk: Conversation) -> list[dict]:
+    """The text after the prompt, in pieces that were sampled and pieces that were not."""
+    found, end_before = [], 0
+    for start, end in talk.spans:
+        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
+            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
+        end_before = end
+    return found
+
+
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
 
 
@@ -4537,91 +4662,6 @@ def load_reward(config: Config) -> Reward:
 
 # ------------------------------------------------- environment rollout (src/programs/ppo_train/environment_rollout.py)
 
-OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
-
-
-@dataclass
-class Stage:
-    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
-
-
-def pays(kind: EnvironmentKind) -> bool:
-    """Whether an environment says what a conversation is worth."""
-    return kind.scores or hasattr(kind.make(), "turn_reward")
-
-
-def load_with_reward(config: Config, tokenizer) -> tuple[Environments, Reward]:
-    """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
-    environments = load_environments(config.environment)
-    reward = Reward(config.reward, call_limits(config))
-    need(
-        OF_ENVIRONMENT not in reward.functions,
-        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
-    )
-    for kind in environments.kinds.values():
-        need(
-            config.reward or pays(kind),
-            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float",
-        )
-    tools = any(kind.tools for kind in environments.kinds.values())
-    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
-    return environments, reward
-
-
-def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
-    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
-    tried = set()
-    for row in rows:
-        key = (environments.kind_of(row["columns"]).name, *row["columns"])
-        if key not in tried:
-            environments.check_row(row["prompt"], row["columns"])
-            tried.add(key)
-
-
-def make_stage(config: Config, tokenizer, end_ids: list[int], environments: Environments) -> Stage:
-    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
-    tools = any(kind.tools for kind in environments.kinds.values())
-    limits = PlayLimits(
-        turns=config.max_turns,
-        tokens=config.conversation_tokens,
-        answer_tokens=config.max_new_tokens,
-        seconds=config.tool_timeout,
-        characters=config.tool_characters,
-    )
-    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
-    return Stage(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
-
-
-def staged_rows(config: Config, stage: Stage, rows: list[dict], source: str) -> list[dict]:
-    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
-
-    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
-    """
-    kept = []
-    for row in rows:
-        prompt, tools = row["prompt"], stage.environments.kind_of(row["columns"]).tools
-        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        ids = stage.bridge.render(turns, tools)
-        kept += [row | {"prompt_ids": ids}] if len(ids) <= config.max_prompt_tokens else []
-    too_long = (
-        f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens with tools"
-    )
-    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
-    if len(kept) < len(rows):
-        say(f"{source}: left out {too_long}")
-    return kept
-
 
 def check_positions(config: Config, models: Models) -> None:
     """Raise UserError if a conversation can be longer than the model's positions."""
@@ -4634,7 +4674,7 @@ def check_positions(config: Config, models: Models) -> None:
 
 
 def converse(
-    stage: Stage, config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
+    setup: PlaySetup, config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
     """Play and score one conversation per row; every process gets the whole batch.
 
@@ -4650,28 +4690,15 @@ def converse(
             return engine.generate(prompts, own)
 
         start = time.perf_counter()
-        talks = play(mine, stage.environments, stage.bridge, answer, stage.limits, stage.form)
-        sampled, parts = time.perf_counter(), {}
-        if reward.functions:
-            begun = [message_counts(row) for row in mine]
-            seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(mine, talks, begun, strict=True)]
-            said = [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
-            parts = reward(seen, said, [t.response_ids for t in talks])[1]
+        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        sampled = time.perf_counter()
+        values = score_talks(setup, mine, talks, reward)
         count_seconds(timer, start, sampled)
-        scored = any(kind.scores for kind in stage.environments.kinds.values())
-        own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
-        parts = own | parts if scored else parts | own  # the first says what a held-out row's full marks are
-        weights = {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in parts}
-        values = [{name: column[i] for name, column in parts.items()} for i in range(len(mine))]
+        weights = score_weights(reward, values[0]) if values else {}
         found = zip(mine, talks, values, strict=True)
         return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in found]
 
     return shared_out(conversations, rows, noise)
-
-
-def message_counts(row: dict) -> int:
-    """How many messages a row's prompt is."""
-    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
 
 
 def conversation_sample(models: Models, row: dict, talk: Conversation, values: dict, weights: dict) -> dict:
@@ -4694,19 +4721,9 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
         "turn_ends": [end for _, end in talk.spans],
         "turn_rewards": talk.turn_rewards,
         "messages": talk.messages,
-        "pieces": pieces(models, talk),
+        "pieces": pieces(models.tokenizer, talk),
         "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
     }
-
-
-def pieces(models: Models, talk: Conversation) -> list[dict]:
-    """The text after the prompt, in pieces that were sampled and pieces that were not."""
-    found, end_before = [], 0
-    for start, end in talk.spans:
-        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
-            found += [{"sampled": sampled, "text": models.tokenizer.decode(ids)}] if ids else []
-        end_before = end
-    return found
 
 
 # ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
@@ -5221,9 +5238,9 @@ def dry_run(config: Config) -> None:
         parameters = sum(p.numel() for p in model.parameters())
     if environments:
         check_environment_rows(environments, rows + held_out)
-        stage = make_stage(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)
-        rows = staged_rows(config, stage, rows, config.data)
-        held_out = staged_rows(config, stage, held_out, "held-out prompts")
+        setup = make_play_setup(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)
+        rows = playable_rows(config, setup, rows, config.data)
+        held_out = playable_rows(config, setup, held_out, "held-out prompts")
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
@@ -5245,7 +5262,7 @@ def dry_run(config: Config) -> None:
     if environments:
         plan["environment"] = {
             "tools": {kind.name: kind.tool_names for kind in environments.kinds.values()},
-            "tool_format": stage.form if isinstance(stage.form, str) else "response template",
+            "tool_format": setup.form if isinstance(setup.form, str) else "response template",
             "conversation_tokens": config.conversation_tokens,
         }
     print(json.dumps(plan, indent=1))
@@ -5281,10 +5298,10 @@ def train(config: Config) -> int:
     sample = collect
     if environments:
         check_positions(config, models)
-        stage = make_stage(config, models.tokenizer, models.eos_ids, environments)
-        rows = staged_rows(config, stage, rows, config.data)
-        held_out = staged_rows(config, stage, held_out, "held-out prompts")
-        sample = functools.partial(converse, stage)
+        setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
+        rows = playable_rows(config, setup, rows, config.data)
+        held_out = playable_rows(config, setup, held_out, "held-out prompts")
+        sample = functools.partial(converse, setup)
     else:
         check_context(config, models, rows + held_out)
     optimizer = make_optimizer(config, models)

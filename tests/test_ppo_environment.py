@@ -22,9 +22,10 @@ from safetensors.torch import load_file
 from parts.advantages import ADVANTAGES
 from parts.batches import collate, micro_batches, trimmed
 from parts.environments import load_environments
+from parts.play_setup import load_with_reward, make_play_setup
 from parts.rewards import Reward
 from parts.shaping import length_penalty
-from programs.ppo_train.environment_rollout import converse, load_with_reward, make_stage
+from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.experience import advantages_by_turn, advantages_of, make_experience
 from programs.ppo_train.metrics import sampled_lengths
 from programs.ppo_train.models import load_models
@@ -357,7 +358,7 @@ class Playing:
         self.tokenizer = chat_tokenizer(template, "<|end|>")
         environments, self.reward = load_with_reward(self.config, self.tokenizer)
         ends = end_ids(self.tokenizer, "<|end|>")
-        self.stage = make_stage(self.config, self.tokenizer, ends, environments)
+        self.setup = make_play_setup(self.config, self.tokenizer, ends, environments)
         self.models = SimpleNamespace(tokenizer=self.tokenizer, eos_ids=ends)
         self.draws = []
 
@@ -373,7 +374,7 @@ class Playing:
             return [(i, [-1.0] * len(i)) for i in ids]
 
         engine = SimpleNamespace(generate=generate)
-        return converse(self.stage, self.config, self.models, engine, self.reward, rows, noise, {})
+        return converse(self.setup, self.config, self.models, engine, self.reward, rows, noise, {})
 
 
 def row(prompt="2+2=", **columns) -> dict:

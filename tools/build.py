@@ -54,6 +54,7 @@ FLOORS = (
     "turn_bridge",
     "conversations",
     "play",
+    "play_setup",
     "precision",
     "tokenizers",
     "models",

@@ -9,17 +9,12 @@ from parts.losses import check_loss
 from parts.memory import in_gib
 from parts.models import end_and_pad_ids
 from parts.optimizer import learning_rates
+from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
 from parts.precision import settle_precision
 from parts.presets import check_config
 from parts.processes import device_name
 from parts.prompts import load_splits
 from parts.tokenizers import load_tokenizer
-from programs.ppo_train.environment_rollout import (
-    check_environment_rows,
-    load_with_reward,
-    make_stage,
-    staged_rows,
-)
 from programs.ppo_train.memory import memory_estimate
 from programs.ppo_train.models import load_reward
 from programs.ppo_train.settings import Config, check_environment
@@ -46,9 +41,9 @@ def dry_run(config: Config) -> None:
         parameters = sum(p.numel() for p in model.parameters())
     if environments:
         check_environment_rows(environments, rows + held_out)
-        stage = make_stage(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)
-        rows = staged_rows(config, stage, rows, config.data)
-        held_out = staged_rows(config, stage, held_out, "held-out prompts")
+        setup = make_play_setup(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)
+        rows = playable_rows(config, setup, rows, config.data)
+        held_out = playable_rows(config, setup, held_out, "held-out prompts")
     lr, critic_lr = learning_rates(config, parameters)
     plan = {
         "settings": {**dataclasses.asdict(config), "lr": lr, "critic_lr": critic_lr},
@@ -70,7 +65,7 @@ def dry_run(config: Config) -> None:
     if environments:
         plan["environment"] = {
             "tools": {kind.name: kind.tool_names for kind in environments.kinds.values()},
-            "tool_format": stage.form if isinstance(stage.form, str) else "response template",
+            "tool_format": setup.form if isinstance(setup.form, str) else "response template",
             "conversation_tokens": config.conversation_tokens,
         }
     print(json.dumps(plan, indent=1))

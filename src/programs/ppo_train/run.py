@@ -14,6 +14,7 @@ from parts.losses import check_loss
 from parts.messages import RewardError
 from parts.models import check_context
 from parts.output_folder import make_folder, write_settings
+from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
 from parts.precision import settle_precision
 from parts.presets import check_config
 from parts.processes import start_processes, world
@@ -26,14 +27,7 @@ from parts.sampling_vllm import VllmEngine
 from parts.summary import report
 from parts.tokenizers import load_tokenizer
 from programs.ppo_train.dry_run import dry_run
-from programs.ppo_train.environment_rollout import (
-    check_environment_rows,
-    check_positions,
-    converse,
-    load_with_reward,
-    make_stage,
-    staged_rows,
-)
+from programs.ppo_train.environment_rollout import check_positions, converse
 from programs.ppo_train.experience import make_experience
 from programs.ppo_train.metrics import evaluate, sample_metrics
 from programs.ppo_train.models import load_models, load_reward
@@ -69,10 +63,10 @@ def train(config: Config) -> int:
     sample = collect
     if environments:
         check_positions(config, models)
-        stage = make_stage(config, models.tokenizer, models.eos_ids, environments)
-        rows = staged_rows(config, stage, rows, config.data)
-        held_out = staged_rows(config, stage, held_out, "held-out prompts")
-        sample = functools.partial(converse, stage)
+        setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
+        rows = playable_rows(config, setup, rows, config.data)
+        held_out = playable_rows(config, setup, held_out, "held-out prompts")
+        sample = functools.partial(converse, setup)
     else:
         check_context(config, models, rows + held_out)
     optimizer = make_optimizer(config, models)
