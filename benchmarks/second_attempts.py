@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""What becomes of second attempts under different baselines and data, as a Markdown table.
+
+The start is the embedded model, which never gets a second answer right, after some supervised steps on its own first
+answers and, after the wrong ones, on second answers of which a quarter is right. Each arm trains it with
+`SecondAttempt` (1 for a right first answer, 0.5 for a right second one). Then every model, the start included, is shown
+the same held-out conversations: a sum, a wrong first answer that the start model once sampled, "Wrong. Try again.";
+`second` is the share of right answers among 8 drawn at temperature 1 for each, `first` that of greedy first answers.
+The arm `retry` mixes in rows whose prompt is such a conversation (of training sums), with a group and a baseline of
+their own.
+
+    python benchmarks/second_attempts.py --seeds 0 1 --arms conversation turn critic retry
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+
+ROOT = Path(__file__).resolve().parent.parent
+EMBEDDED, DATA = ROOT / "assets" / "tiny_lm", ROOT / "assets" / "data"
+SAID, DRAWS = "Wrong. Try again.", 8
+ARMS = {
+    "conversation": ["--algorithm", "grpo"],
+    "turn": ["--algorithm", "grpo", "--turn_baseline", "turn"],
+    "critic": ["--algorithm", "ppo"],
+    "retry": ["--algorithm", "grpo"],
+}
+MIXED = '''
+import sys
+sys.path.insert(0, {folder!r})
+from environments import SecondAttempt
+
+
+class LastAttempt(SecondAttempt):
+    """Rows that begin after a wrong answer: 1 for a right one."""
+
+    def reply(self, text: str) -> None:
+        """Hear the answer.
+
+        Args:
+            text: The answer.
+        """
+        super().reply(text)
+
+BOTH = {{"first": SecondAttempt, "last": LastAttempt}}
+'''
+
+
+def read(name: str) -> list[dict]:
+    """Rows of a file in assets/data."""
+    return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
+
+
+def answers(model, tokenizer, conversations: list[list[dict]], sample: bool) -> list[str]:
+    """One answer to each conversation."""
+    texts = [tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in conversations]
+    batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False)
+    drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0} if sample else {"do_sample": False}
+    with torch.no_grad():
+        ids = model.generate(**batch, max_new_tokens=32, **drawn)
+    return tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+def is_right(text: str, row: dict) -> bool:
+    """Whether the last tagged answer is the row's."""
+    tagged = re.findall(r"<answer>([^<]*)</answer>", text)
+    return bool(tagged) and tagged[-1].strip() == row["answer"]
+
+
+def first_answers(rows: list[dict], draws: int) -> list[tuple[dict, str]]:
+    """Rows with first answers of the embedded model, drawn at temperature 1."""
+    model, tokenizer = load(EMBEDDED)
+    torch.manual_seed(0)
+    again = [row for row in rows for _ in range(draws)]
+    return list(zip(again, answers(model, tokenizer, [row["prompt"] for row in again], sample=True), strict=True))
+
+
+def make_start(folder: Path, steps: int = 300) -> None:
+    """Teach the embedded model second answers, a quarter of them right, and keep its first answers as they are."""
+    model, tokenizer = load(EMBEDDED)
+    draw, rows = random.Random(0), []
+    for row, text in first_answers(read("arithmetic_train.jsonl")[:1024], 2):
+        turns = [*row["prompt"], {"role": "assistant", "content": text}]
+        if not is_right(text, row):
+            other = int(row["answer"]) + (0 if draw.random() < 0.25 else draw.choice([-11, -10, -1, 1, 10, 11]))
+            turns += [{"role": "user", "content": SAID}, {"role": "assistant", "content": f"<answer>{other}</answer>"}]
+        given = {"return_dict": True, "return_assistant_tokens_mask": True}
+        rows.append(tokenizer.apply_chat_template(turns, **given))
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)
+    for _ in range(steps):
+        chosen = draw.sample(rows, 64)
+        width = max(len(row["input_ids"]) for row in chosen)
+        ids = torch.tensor([row["input_ids"] + [0] * (width - len(row["input_ids"])) for row in chosen])
+        mask = torch.tensor([row["assistant_masks"] + [0] * (width - len(row["input_ids"])) for row in chosen])
+        labels = torch.where(mask.bool(), ids, -100)
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def failed(rows: list[dict], start: Path) -> list[tuple[dict, list[dict]]]:
+    """Rows with a conversation that goes on after a wrong answer of the start model; those always right are out."""
+    model, tokenizer = load(start)
+    torch.manual_seed(0)
+    open_rows, found = list(rows), []
+    for _ in range(8):
+        said = answers(model, tokenizer, [row["prompt"] for row in open_rows], sample=True)
+        wrong = [not is_right(text, row) for text, row in zip(said, open_rows, strict=True)]
+        for row, text, bad in zip(open_rows, said, wrong, strict=True):
+            turns = [{"role": "assistant", "content": text}, {"role": "user", "content": SAID}]
+            found += [(row, [*row["prompt"], *turns])] if bad else []
+        open_rows = [row for row, bad in zip(open_rows, wrong, strict=True) if not bad]
+    return found
+
+
+def load(path: Path):
+    """Model and tokenizer."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(path)
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(path)
+
+
+def probe(path: Path, rows: list[dict], conversations: list) -> tuple[float, float]:
+    """Shares of right first answers and right second answers."""
+    model, tokenizer = load(path)
+    first = answers(model, tokenizer, [row["prompt"] for row in rows], sample=False)
+    torch.manual_seed(1)
+    again = [pair for pair in conversations for _ in range(DRAWS)]
+    second = answers(model, tokenizer, [turns for _, turns in again], sample=True)
+    right = sum(map(is_right, first, rows)) / len(rows)
+    return right, sum(is_right(text, row) for text, (row, _) in zip(second, again, strict=True)) / len(second)
+
+
+def train(arm: str, seed: int, steps: int, start: Path, folder: Path) -> dict:
+    """Run an arm; return its summary."""
+    flags = ["--environment", "examples/environments.py:SecondAttempt", "--data", str(DATA / "arithmetic_train.jsonl")]
+    if arm == "retry":
+        rows = read("arithmetic_train.jsonl")
+        mixed = [{**row, "environment": "first"} for row in rows]
+        mixed += [{**row, "prompt": turns, "environment": "last"} for row, turns in failed(rows[:1024], start)]
+        random.Random(seed).shuffle(mixed)
+        (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mixed))
+        held = [{**row, "environment": "first"} for row in read("arithmetic_eval.jsonl")]
+        (folder / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+        (folder / "both.py").write_text(MIXED.format(folder=str(ROOT / "examples")))
+        flags = ["--environment", f"{folder}/both.py:BOTH", "--data", f"{folder}/mixed.jsonl"]
+        flags += ["--eval_data", f"{folder}/held.jsonl", "--max_prompt_tokens", "128"]
+    command = [
+        sys.executable,
+        "scripts/ppo_train.py",
+        "--model",
+        str(start),
+        *flags,
+        *ARMS[arm],
+        "--max_turns",
+        "2",
+        "--max_new_tokens",
+        "32",
+    ]
+    command += ["--steps", str(steps), "--seed", str(seed), "--output_dir", f"{folder}/run"]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env={"OMP_NUM_THREADS": "1", **os.environ})
+    return json.loads((folder / "run" / "summary.json").read_text())
+
+
+def main() -> None:
+    """Train and probe every arm."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--arms", nargs="+", default=[*ARMS], choices=[*ARMS])
+    parser.add_argument("--steps", type=int, default=40)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = read("arithmetic_eval.jsonl")
+    with tempfile.TemporaryDirectory() as name:
+        start = Path(name, "start")
+        make_start(start)
+        conversations = failed(rows, start)
+        print(f"{len(conversations)} held-out conversations after a wrong answer\n")
+        print("| arm | seed | first | second |\n|---|---|---|---|")
+        first, second = probe(start, rows, conversations)
+        print(f"| before training | | {first:.3f} | {second:.3f} |", flush=True)
+        for arm, seed in itertools.product(args.arms, args.seeds):
+            folder = Path(name, f"{arm}_{seed}")
+            folder.mkdir()
+            train(arm, seed, args.steps, start, folder)
+            first, second = probe(folder / "run" / "final", rows, conversations)
+            print(f"| {arm} | {seed} | {first:.3f} | {second:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Each recipe of references/recipes.md runs from an empty folder with the embedded model, with a few steps."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, run_script
+
+PAGE = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+HEAD, *SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+RECIPES = {text.partition("\n")[0]: text for text in SECTIONS}
+TOGETHER = (
+    "A run by flags",
+    "Held-out split, before and after",
+    "A flat run",
+)  # the later ones read the first one's run
+PAGES = ("my_ppo.py", "my_grpo.py", "my_distillation.py")
+LONGEST = 40
+
+
+def write_files(text: str, folder: Path) -> None:
+    """Write the fences that are named as files."""
+    for language, name, body in FENCE.findall(text):
+        if language == "python":
+            (folder / name.strip()).write_text(body)
+
+
+def shorter(words: list[str]) -> list[str]:
+    """A command's words with a few steps in the place of many."""
+    words, few = [*words], {"--steps": {"60": "2", "90": "3"}, "--save_every": {"10": "1"}}
+    for i, word in enumerate(words[:-1]):
+        words[i + 1] = few.get(word, {}).get(words[i + 1], words[i + 1])
+    return [*words, *(["--steps", "2"] if words[0] in PAGES else [])]
+
+
+def run_recipe(name: str, folder: Path) -> list:
+    """Run the commands of a recipe; what each returned."""
+    write_files(RECIPES[name], folder)
+    lines = "".join(body for language, _, body in FENCE.findall(RECIPES[name]) if language == "bash")
+    done = []
+    for line in lines.replace("\\\n", " ").splitlines():
+        for variable, value in (("$S", ROOT), ("$M", TINY_LM), ("$T", TINY_LM)):
+            line = line.replace(variable, str(value))
+        program, *words = shlex.split(line)
+        if program == "cp":
+            shutil.copy(words[0], folder / words[1])
+            continue
+        assert program == "python", line
+        path, *flags = shorter(words)
+        done.append(run_script(folder / path, *flags, cwd=folder))  # an absolute path stays as it is
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty folder but for the three files that the page begins with."""
+    write_files(HEAD, tmp_path)
+    for name, source, count in (("train", TRAIN_DATA, 256), ("test", EVAL_DATA, 8)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:count]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in TOGETHER])
+def test_a_recipe_runs_in_an_empty_folder(name, folder):
+    for done in run_recipe(name, folder):
+        too_short = done.args[1].endswith("diagnose.py") and done.returncode == 3  # to judge two steps
+        assert done.returncode == 0 or too_short, (done.args, done.stdout, done.stderr)
+
+
+def test_recipes_around_a_run_by_flags(folder):
+    plain, before_after, flat = (run_recipe(name, folder) for name in TOGETHER)
+    assert all(done.returncode == 0 for done in plain + before_after), [done.stderr for done in plain + before_after]
+    assert (folder / "runs/flags/final/config.json").exists()
+    results = json.loads((folder / "runs/before_after/results.json").read_text())
+    assert len(results["models"]) == 2, "both models are there, to be compared"
+    train, held = ((folder / name).read_text() for name in ("data.jsonl", "data.eval.jsonl"))
+    assert not {json.dumps(json.loads(x)["prompt"]) for x in held.splitlines()} & {
+        json.dumps(json.loads(x)["prompt"]) for x in train.splitlines()
+    }
+    assert [done.returncode for done in flat] == [3], "two steps are too few to judge"
+
+
+def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
+    write_files(RECIPES["A code reward in my own folder"], folder)
+    shutil.copy(ROOT / "scripts" / "sandbox.py", folder)
+    monkeypatch.syspath_prepend(str(folder))
+    reward = load_module(folder / "code_reward.py", "recipe_code_reward").passes_tests
+    right, wrong = (f"So:\n```python\ndef double(x):\n    return {body}\n```" for body in ("2 * x", "x"))
+    tests = [["assert double(4) == 8"]] * 4
+    assert reward(["Double."] * 4, [right, wrong, "no program", [{"content": right}]], tests) == [1, 0, 0, 1]
+    assert reward([""], [right], [["not Python at all"]]) == [None]
+
+
+def test_blocks_to_paste_are_short_and_listed():
+    for name, text in RECIPES.items():
+        blocks = sum(len(body.splitlines()) for _, _, body in FENCE.findall(text))
+        assert blocks <= LONGEST, name
+        anchor = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
+        assert f"(#{anchor})" in HEAD, name
