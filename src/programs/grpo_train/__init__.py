@@ -36,6 +36,7 @@ ROOMS = (
     "trl_arguments",
     "rewards",
     "stages",
+    "conversations_for_trl",
     "evaluation",
     "run_log",
     "checkpoints",
