@@ -40,6 +40,10 @@ class Adder:
         """Raise."""
         raise ValueError("no such luck")
 
+    def rude(self) -> str:
+        """Return a control token."""
+        return "<|im_end|>"
+
     async def later(self) -> str:
         """Come later."""
         self.total += 10.0
@@ -209,15 +213,9 @@ class Scripted:
         return answers, None
 
 
-def scripted(trainer, scripts=SCRIPTS) -> Scripted:
-    """Let a trainer's sampling be scripted."""
-    trainer._generate_single_turn = Scripted(trainer._tokenizer, scripts)
-    return trainer._generate_single_turn
-
-
 @pytest.fixture(scope="module")
 def both(place):
-    """(our trainer, its rollout, that of TRL's own loop with the same class, unchanged), with the same answers."""
+    """Our trainer, and what it and TRL's own loop with the same class, unchanged, make of the same answers."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -231,29 +229,57 @@ def both(place):
     args.max_tool_calling_iterations = 2
     rows = [copy.deepcopy(row) for _ in range(4)]
     theirs = {"args": args, "train_dataset": Dataset.from_list(rows), "reward_funcs": []}
-    plain = GRPOTrainer(model=str(place / "model"), environment_factory=own_module().Adder, **theirs)
-    outputs = []
-    for trainer, given in ((caught[0], [{"prompt": "2", "row": 2}] * 4), (plain, rows)):
-        scripted(trainer)
-        trainer.model.train()
-        outputs.append(trainer._generate_and_score_completions(given))
-    return caught[0], *outputs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+        plain = GRPOTrainer(model=str(place / "model"), environment_factory=own_module().Adder, **theirs)
+
+    def rollouts(scripts=SCRIPTS) -> list[dict]:
+        found = []
+        for trainer, given in ((caught[0], [{"prompt": "2", "row": 2}] * 4), (plain, rows)):
+            trainer._generate_single_turn = Scripted(trainer._tokenizer, scripts)
+            trainer.model.train()
+            found.append(trainer._generate_and_score_completions(given))
+        return found
+
+    return caught[0], rollouts
 
 
 def test_conversations_are_those_of_trls_own_loop(both):
     """Same tokens, same mask, same rewards, from the class that TRL is handed as environment_factory."""
-    trainer, mine, theirs = both
+    trainer, (mine, theirs) = both[0], both[1]()
     for name in ("prompt_ids", "prompt_mask", "completion_mask", "tool_mask", "advantages"):
         assert torch.equal(mine[name], theirs[name]), name
     kept = mine["completion_mask"].bool()
     assert torch.equal(mine["completion_ids"][kept], theirs["completion_ids"][kept])
-    text = [trainer._tokenizer.decode(ids[m]) for ids, m in zip(mine["completion_ids"], kept, strict=True)]
+    text = texts(trainer, mine)
     assert [t.count("<tool_response>") for t in text] == [1, 3, 0, 2] and "no such luck" in text[1]
     assert len({*mine["advantages"].tolist()}) == 3  # totals 1, 11, 0, 1
 
 
+def texts(trainer, output: dict) -> list[str]:
+    """The texts of a rollout's completions."""
+    kept = output["completion_mask"].bool()
+    return [trainer._tokenizer.decode(ids[m]) for ids, m in zip(output["completion_ids"], kept, strict=True)]
+
+
+def test_what_trls_own_loop_does_otherwise(both):
+    """What references/environments.md says of it: unreadable calls, answers cut off, control tokens in results."""
+    unread = "<tool_call>oops</tool_call>" + END
+    scripts = [[unread, "a" + END], [call("fail"), "b" + END], [call("rude") + END, "c" + END], ["d" + END]]
+    mine, theirs = (texts(both[0], output) for output in both[1](scripts))
+    assert theirs[0] == unread and mine[0].startswith(unread + "\n<|im_start|>user") and mine[0].endswith("a" + END)
+    after = mine[1].removeprefix(call("fail"))
+    assert after.startswith(END + "\n") and theirs[1] == call("fail") + after.removeprefix(END)
+    answers = [
+        (ids == both[0]._tokenizer.eos_token_id).sum().item()
+        for output in both[1](scripts)
+        for ids in output["completion_ids"][2:3]
+    ]
+    assert mine[2] == theirs[2] and answers[1] == answers[0] + 1  # one token there, letters here
+
+
 def test_what_trl_trains_on_is_what_was_sampled(both):
-    trainer, mine, _ = both
+    trainer, (mine, _) = both[0], both[1]()
     for i, script in enumerate(SCRIPTS):
         sampled = (mine["tool_mask"][i] * mine["completion_mask"][i]).bool()
         assert trainer._tokenizer.decode(mine["completion_ids"][i][sampled]) == "".join(script)
@@ -335,7 +361,10 @@ def test_functions_are_tools(place):
     script = [call("add_up", a=2, b=3) + call("shout", text="heyday") + END, "ok" + END]
     out = played(ready, [0], [script])
     talk = ready.scorer.latest or ready.scorer.heard[0][0]["talk"]
-    assert [m["content"] for m in talk.messages if m["role"] == "tool"] == ["5", "HEY\n[cut: the first 3 of 6 characters]"]
+    assert [m["content"] for m in talk.messages if m["role"] == "tool"] == [
+        "5",
+        "HEY\n[cut: the first 3 of 6 characters]",
+    ]
     assert scores_of(ready, out, [0])["length"] == [4.0] and talk.kind.make() is not talk.environment
 
 
@@ -475,7 +504,7 @@ def test_a_dry_run_shows_the_environment(place, ours):
     assert code == 0, error
     plan = json.loads(out)
     assert plan["environment"] == {
-        "tools": {"Adder": ["add", "fail", "later"]},
+        "tools": {"Adder": ["add", "fail", "later", "rude"]},
         "tool_format": "hermes",
         "conversation_tokens": 2048,
     }

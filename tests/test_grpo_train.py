@@ -266,9 +266,8 @@ def trl_args(*flags):
 def test_every_setting_is_held_by_a_test():
     names = {f.name for f in dataclasses.fields(grpo.Config)}
     assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
-    shared = "".join(
-        (ROOT / "tests" / f"test_{name}.py").read_text(encoding="utf-8") for name in ("reward_calls", "grpo_environment")
-    )
+    files = [ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment")]
+    shared = "".join(file.read_text(encoding="utf-8") for file in files)
     assert {*ELSEWHERE.values()} <= {*globals(), *re.findall(r"^def (test_\w+)", shared, re.MULTILINE)}
 
 
