@@ -2403,8 +2403,8 @@ def pays(kind: EnvironmentKind) -> bool:
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
-def check_environments(config, tokenizer, environments: Environments, functions) -> None:
-    """Raise UserError where nothing pays, or the tokenizer cannot render conversations.
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError where nothing pays, or a setting of tools has none.
 
     Args:
         functions: names of the reward functions beside the environments.
@@ -2421,6 +2421,10 @@ def check_environments(config, tokenizer, environments: Environments, functions)
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_has_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer without chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -3516,18 +3520,17 @@ def stage_at(stages: list[Stage], step: int) -> int:
 # -------------------------------------------- conversations for trl (src/programs/grpo_train/conversations_for_trl.py)
 
 
-def load_kinds(config: Config) -> Environments | None:
+def load_kinds(config: Config, tokenizer) -> Environments | None:
     """The environments of --environment or --tools, if any."""
-    if config.tools:
-        return load_tools(config.tools)
-    return load_environments(config.environment) if config.environment else None
+    if not config.converses:
+        return None
+    check_has_template(config, tokenizer)
+    return load_tools(config.tools) if config.tools else load_environments(config.environment)
 
 
-def let_environments_score(
-    config: Config, tokenizer, environments: Environments, scorer: Scorer, stages: list[Stage]
-) -> None:
+def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
     """Put the environments' own score beside the rewards of every stage, with weight 1; refuse what nothing pays."""
-    check_environments(config, tokenizer, environments, scorer.functions)
+    check_environments(config, environments, scorer.functions)
     kinds = environments.kinds.values()
     if not any(map(pays, kinds)):
         return
@@ -4235,11 +4238,12 @@ def prepare_run(config: Config) -> Prepared:
     check_settings(config)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
-    tokenizer, environments, setup = left_tokenizer(config), load_kinds(config), None
+    tokenizer, setup = left_tokenizer(config), None
+    environments = load_kinds(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     if environments:
-        let_environments_score(config, tokenizer, environments, scorer, stages)
+        let_environments_score(config, environments, scorer, stages)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
     if environments:

@@ -154,6 +154,8 @@ def place(tmp_path_factory):
     model.save_pretrained(folder / "model")
     tokenizer.pad_token = "<s>"
     tokenizer.save_pretrained(folder / "model")
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(folder / "bare")
     return folder
 
 
@@ -479,6 +481,7 @@ REFUSED = [
     (["--environment={own}:Adder"], "got a chat template that shows no|does not show the tools"),
     (["--reward={own}:environment"], "the name of the environment's own score"),
     (["--environment="], "got max_turns 2 without an environment"),
+    (["--model={place}/bare"], "got --environment, but the tokenizer"),
     (["--trainer_args", "max_tool_calling_iterations=3"], "try --max_turns"),
     (["--tools={own}:add_up"], "got --environment and --tools"),
     (["--environment=", "--tools={own}:add_up"], "got --tools without a reward"),
@@ -493,7 +496,7 @@ REFUSED = [
 @pytest.mark.parametrize(("flags", "part"), REFUSED, ids=[part for _, part in REFUSED])
 def test_what_cannot_be_is_refused_before_the_first_step(place, ours, tmp_path, flags, part):
     folder = tmp_path / "run"
-    given = [flag.format(own=place / "own.py") for flag in flags]
+    given = [flag.format(own=place / "own.py", place=place) for flag in flags]
     code, _, error = ours(*tiny_flags(place, "Talk", *given), f"--output_dir={folder}")
     assert code == 2 and any(text in error for text in part.split("|")), error
     assert "Traceback" not in error and not (folder / "metrics.jsonl").exists()

@@ -37,12 +37,13 @@ def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
     """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
-    check_environments(config, tokenizer, environments, reward.functions)
+    check_environments(config, environments, reward.functions)
+    check_has_template(config, tokenizer)
     return environments, reward
 
 
-def check_environments(config, tokenizer, environments: Environments, functions) -> None:
-    """Raise UserError where nothing pays, or the tokenizer cannot render conversations.
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError where nothing pays, or a setting of tools has none.
 
     Args:
         functions: names of the reward functions beside the environments.
@@ -59,6 +60,10 @@ def check_environments(config, tokenizer, environments: Environments, functions)
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_has_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer without chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "

@@ -18,6 +18,7 @@ from parts.play_setup import (
     as_rewards_see,
     check_environment_rows,
     check_environments,
+    check_has_template,
     make_play_setup,
     pays,
     pieces,
@@ -29,18 +30,17 @@ from programs.grpo_train.rewards import Scorer, Stage, environment_score
 from programs.grpo_train.settings import Config
 
 
-def load_kinds(config: Config) -> Environments | None:
+def load_kinds(config: Config, tokenizer) -> Environments | None:
     """The environments of --environment or --tools, if any."""
-    if config.tools:
-        return load_tools(config.tools)
-    return load_environments(config.environment) if config.environment else None
+    if not config.converses:
+        return None
+    check_has_template(config, tokenizer)
+    return load_tools(config.tools) if config.tools else load_environments(config.environment)
 
 
-def let_environments_score(
-    config: Config, tokenizer, environments: Environments, scorer: Scorer, stages: list[Stage]
-) -> None:
+def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
     """Put the environments' own score beside the rewards of every stage, with weight 1; refuse what nothing pays."""
-    check_environments(config, tokenizer, environments, scorer.functions)
+    check_environments(config, environments, scorer.functions)
     kinds = environments.kinds.values()
     if not any(map(pays, kinds)):
         return

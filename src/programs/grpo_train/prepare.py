@@ -82,11 +82,12 @@ def prepare_run(config: Config) -> Prepared:
     check_settings(config)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
-    tokenizer, environments, setup = left_tokenizer(config), load_kinds(config), None
+    tokenizer, setup = left_tokenizer(config), None
+    environments = load_kinds(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     if environments:
-        let_environments_score(config, tokenizer, environments, scorer, stages)
+        let_environments_score(config, environments, scorer, stages)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
     if environments:
