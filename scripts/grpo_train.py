@@ -21,21 +21,27 @@ The settings have TRL's names and, for models above 50M parameters, TRL's learni
 that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
 survives a resume, and final/ loaded once more to show that it works.
 
-Deliberately left out: tools and environments (multi-turn), images, and a critic (scripts/ppo_train.py has one).
+With --environment or --tools a completion is a conversation of several turns, sampled by TRL and played here through
+its rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
+
+Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
 
     python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
     python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
         --preset MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
+    python scripts/grpo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 --output_dir runs/2
     accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 128 + n saved and stopped by signal n.
 """
 
 import argparse
 import ast
 import asyncio
 import contextlib
+import copy
 import csv
+import ctypes
 import dataclasses
 import difflib
 import functools
@@ -55,7 +61,9 @@ import statistics
 import sys
 import threading
 import time
+import traceback
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -244,6 +252,24 @@ class Config(BaseConfig):
         ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
     )
     stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    tools: str = setting("", "FILE.py:f,g, functions that are the model's tools; --reward scores the conversations")
+    max_turns: int = setting(8, "answers in a conversation with an environment or tools", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_length + max_turns x max_completion_length)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
@@ -323,6 +349,25 @@ class Config(BaseConfig):
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+    def __post_init__(self):
+        self.chat = self.chat or self.converses  # a conversation begins with a user's turn
+
+    @property
+    def converses(self) -> bool:
+        """Whether completions are conversations of several turns."""
+        return bool(self.environment or self.tools)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The bound of an answer, by the name that the parts read."""
+        return self.max_completion_length
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        turns = self.max_turns if self.converses else 1
+        return self.max_conversation_tokens or self.max_prompt_length + turns * self.max_completion_length
 
 
 PROFILES = {
@@ -410,6 +455,7 @@ OWNED = {
     "data_seed": "--seed",
     "load_best_model_at_end": "to leave it out",
     "disable_tqdm": "to leave it out",
+    "max_tool_calling_iterations": "--max_turns, which is one more",
 }
 
 # what older versions and other guides call it
@@ -515,6 +561,7 @@ def typed(text: str, hint, what: str):
 def check_settings(config: Config) -> None:
     """Raise UserError for settings that cannot be right, whatever the model."""
     check_numbers(config)
+    check_conversations(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(config.steps or config.num_train_epochs or config.stages, "got --steps 0; expected 1 or more")
@@ -536,6 +583,24 @@ def check_settings(config: Config) -> None:
     need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
     missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
     need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
+
+
+def check_conversations(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c, usual = config, Config()
+    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
+        idle = not c.converses and getattr(c, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
+    need(not (c.environment and c.tools), both)
+    scored = c.reward or c.preset or c.stages
+    need(scored or not c.tools, "got --tools without a reward; expected one; try --reward FILE.py:function")
+    shortest = c.max_prompt_length + c.max_completion_length
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_length} + {c.max_completion_length} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
 
 
 def check_machine(config: Config) -> None:
@@ -1246,6 +1311,1194 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
         except CallFailed as failed:
             return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
     return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
+# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is no tool"
+
+
+class EnvironmentFault(UserError):
+    """An environment itself failed: its reset, reply or get_reward, not one of its tools."""
+
+    code = 3
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to make one, and what it can do."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False
+    scores: bool = False
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the methods that are tools."""
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+@dataclass
+class Environments:
+    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+
+    kinds: dict[str | None, EnvironmentKind]
+
+    def kind_of(self, columns: dict) -> EnvironmentKind:
+        """The kind that a row of data has."""
+        if None in self.kinds:
+            return self.kinds[None]
+        name = columns.get(ENVIRONMENT_COLUMN)
+        known = ", ".join(map(str, self.kinds))
+        near = suggest(str(name), list(self.kinds))
+        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
+        return self.kinds[name]
+
+    def reset_arguments(self, prompt, columns: dict) -> dict:
+        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
+        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
+
+    def check_row(self, prompt, columns: dict) -> None:
+        """Raise UserError unless `reset` takes what this row has."""
+        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
+        try:
+            inspect.signature(kind.make().reset).bind(**given)
+        except TypeError as error:
+            raise UserError(
+                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
+                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
+            ) from None
+
+
+def method_names(environment) -> list[str]:
+    """Public functions of an environment's class, as TRL finds them."""
+    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in found if not name.startswith("_")]
+
+
+def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+
+    Args:
+        environment: what has it as an attribute.
+        hint: what to try besides.
+    """
+    from transformers.utils import get_json_schema
+
+    method = getattr(environment, name)
+    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
+    for p in inspect.signature(method).parameters.values():
+        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    try:
+        return get_json_schema(method)
+    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+
+
+def check_hooks(environment, names: list[str], what: str) -> None:
+    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
+        if name not in names:
+            continue
+        signature = inspect.signature(getattr(environment, name))
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+
+
+def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
+    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    try:
+        environment, other = make(), make()
+    except Exception as error:
+        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
+        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
+    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+    names = method_names(environment)
+    check_hooks(environment, names, what)
+    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
+
+
+def load_environments(spec: str) -> Environments:
+    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+
+    Raises:
+        UserError: there is no such file or name, or it breaks the contract.
+    """
+    file, _, name = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    module = import_file("environment", spec, file)
+    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
+    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
+    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
+    found = members.get(name)
+    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(found, dict):
+        return Environments({None: environment_kind(name, found, file, spec)})
+    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+
+
+def load_tools(spec: str) -> Environments:
+    """Load `FILE.py:f,g`: functions that are the tools of every conversation, as an environment that does nothing else.
+
+    Raises:
+        UserError: there is no such file or function, or one of them can be no tool.
+    """
+    file, _, names = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
+    members = vars(import_file("tools", spec, file))
+    known, found = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
+    for name in map(str.strip, names.split(",")):
+        near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
+        need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
+        function = members[name]
+        called = function.__name__  # what transformers and TRL show to the model
+        need(called not in (*HOOKS, *found), f"got tools {spec!r}: {called!r} is taken; try another name for it")
+        found[called] = function
+    methods = {"reset": lambda self, **row: None, **{name: staticmethod(function) for name, function in found.items()}}
+    make = type("Tools", (), methods)
+    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in found]
+    return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
+
+
+def fault_place(error: BaseException, file: str) -> str:
+    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (own or frames or [None])[-1]
+    return f"{frame.filename}:{frame.lineno}" if frame else file
+
+
+def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
+    """The error that stops a run where an environment's own method raised."""
+    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+
+
+# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+
+
+class BadCall(Exception):
+    """A tool call that cannot be read; the message is for the model."""
+
+
+def tool_call(name, arguments, identity: str = "") -> dict:
+    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    if isinstance(arguments, str):  # as in OpenAI's API
+        arguments = json.loads(arguments or "{}")
+    if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
+    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
+    return {"id": identity, **call} if isinstance(identity, str) and identity else call
+
+
+def call_of_json(value) -> dict:
+    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    if not isinstance(value, dict):
+        raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
+    return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
+
+
+def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3."""
+    before, *blocks = text.split("<tool_call>")
+    return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
+
+
+def typed_argument(value: str, schema: dict):
+    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
+    if schema.get("type") == "string":
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5."""
+    types = {s["function"]["name"]: s["function"]["parameters"]["properties"] for s in schemas}
+    before, *blocks = text.split("<tool_call>")
+    calls = []
+    for block in blocks:
+        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
+        name, body = found[1].strip(), found[2]
+        pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
+        known = types.get(name, {})
+        calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
+    return before, calls
+
+
+def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    rest = text.strip().removeprefix("<|python_tag|>").strip()
+    if not (rest.startswith("{") and '"name"' in rest):
+        return text, []
+    calls = []
+    while rest:
+        value, end = json.JSONDecoder().raw_decode(rest)
+        calls.append(call_of_json(value))
+        rest = rest[end:].lstrip("; \n")
+    return "", calls
+
+
+def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    before, *blocks = text.split("[TOOL_CALLS]")
+    calls = []
+    for block in map(str.strip, blocks):
+        if block.startswith("["):
+            calls += [call_of_json(value) for value in json.loads(block)]
+            continue
+        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
+        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+    return before, calls
+
+
+def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    before, *blocks = text.split("<｜tool▁call▁begin｜>")
+    calls = []
+    for block in blocks:
+        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
+        if first.strip() == "function":
+            first, _, rest = rest.partition("\n")
+        rest = rest.strip().removeprefix("```json").removesuffix("```")
+        calls.append(tool_call(first.strip(), json.loads(rest)))
+    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
+
+
+def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
+    before, marker, rest = text.partition("<|tool_call_start|>")
+    rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
+    if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
+        return text, []
+    tree = ast.parse(rest, mode="eval").body
+    found = tree.elts if isinstance(tree, ast.List) else []
+    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+        raise BadCall("calls have the form [name(key=value)]")
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    if any(key is None for _, arguments in pairs for key, _ in arguments):
+        raise BadCall("an argument has the form key=value")
+    return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
+
+
+# By name: how to read a format, and what of a chat template shows that it is the model's.
+CALL_FORMATS = {
+    "qwen_xml": (qwen_xml_calls, "<function="),
+    "hermes": (hermes_calls, "<tool_call>"),
+    "mistral": (mistral_calls, "[TOOL_CALLS]"),
+    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
+    "pythonic": (pythonic_calls, "<|tool_call_start|>"),
+    "llama3_json": (llama3_json_calls, '"parameters": '),
+}
+
+
+def trl_response_template(tokenizer) -> dict | None:
+    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    try:
+        from trl.chat_template_utils import add_response_schema
+
+        return add_response_schema(copy.copy(tokenizer)).response_template
+    except (ImportError, ValueError):
+        return None
+
+
+def call_format(tokenizer, choice: str = "") -> str | dict:
+    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+
+    Returns:
+        A name in CALL_FORMATS, or a response template of transformers.
+    """
+    known = [*CALL_FORMATS, "template"]
+    need(
+        not choice or choice in known,
+        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
+    )
+    own = getattr(tokenizer, "response_template", None)
+    if own and choice in ("", "template"):
+        return own
+    need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    if choice:
+        return choice
+    if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
+        for name, (_, mark) in CALL_FORMATS.items():
+            if mark in text:
+                return name
+    found = trl_response_template(tokenizer)
+    if found is None:
+        raise UserError(
+            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+        )
+    return found
+
+
+def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
+    """The assistant's message by a response template of transformers."""
+    message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
+    message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
+    for i, call in enumerate(message.get("tool_calls") or []):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BadCall("a call needs a name and arguments")
+        message["tool_calls"][i] = tool_call(function.get("name"), function.get("arguments"), call.get("id", ""))
+    return message
+
+
+def read_answer(
+    tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
+) -> tuple[dict, str]:
+    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+
+    Args:
+        form: what `call_format` returned.
+        prompt_ids, ids: the tokens before the answer and those of the answer.
+        text: the answer without its end token; what is thought in `<think>` is no call.
+    """
+    try:
+        if isinstance(form, dict):
+            return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
+        thought, closed, rest = text.rpartition("</think>")
+        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
+        if not closed and (begun or text.lstrip().startswith("<think>")):
+            return {"role": "assistant", "content": text}, ""
+        content, calls = CALL_FORMATS[form][0](rest, schemas)
+    except BadCall as error:
+        return {"role": "assistant", "content": text}, str(error)
+    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+    if not calls:
+        return {"role": "assistant", "content": text}, ""
+    return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
+
+
+# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+
+SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
+POLL = 0.02  # seconds between two looks at who is out of time
+LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+
+
+@dataclass
+class Outcome:
+    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+
+    value: object = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+
+class OutOfTime(Exception):
+    """A call gave no answer within its limit."""
+
+
+class LeftBehind(SystemExit):
+    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+
+
+async def limited(awaitable, seconds: float, limit: float):
+    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            return await awaitable
+    except TimeoutError:
+        if not clock.expired():
+            raise  # the function's own
+        raise OutOfTime(f"no answer in {limit:g} s") from None
+
+
+class Job(threading.Thread):
+    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+
+    def __init__(self, calls: list, seconds: float):
+        super().__init__(name="environment", daemon=True)
+        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
+        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def run(self) -> None:
+        """Make the calls."""
+        with contextlib.suppress(LeftBehind):
+            self.gate.acquire()
+            self.begun = time.monotonic()
+            for call in self.calls:
+                start, value, problem = time.monotonic(), None, None
+                try:
+                    value = self.awaited(call(), self.begun + self.seconds - start)
+                except LeftBehind:
+                    raise
+                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                    problem = error
+                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
+
+    def awaited(self, value, seconds: float):
+        """A value, or what it comes to in the event loop where it is awaitable."""
+        if not inspect.isawaitable(value):
+            return value
+        self.awaits = True
+        try:
+            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+        finally:
+            self.awaits = False
+
+    def over(self) -> bool:
+        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        return time.monotonic() >= self.begun + self.seconds
+
+
+def leave_behind(thread: threading.Thread) -> None:
+    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+
+
+def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
+    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    found = outcomes[: len(calls)]
+    late = OutOfTime(f"no answer in {seconds:g} s")
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
+    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
+    rest = len(calls) - len(found) - len(missing)
+    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+
+
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
+def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
+    """Run jobs side by side and return the outcomes of their calls.
+
+    Args:
+        jobs: lists of functions without arguments; those of a job run in order.
+        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+
+    Raises:
+        UserError: an async function blocks the event loop.
+    """
+    results = []
+    for start in range(0, len(jobs), side_by_side):
+        results += run_together(jobs[start : start + side_by_side], seconds)
+    return results
+
+
+def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """`run_jobs` for jobs that all run at once."""
+    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
+    late, awaited = {}, False
+    try:
+        for thread in threads:
+            thread.start()
+        sys.setswitchinterval(SHORT_INTERVAL)
+        for thread in threads:
+            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
+            for thread in filter(Job.over, waiting):
+                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                leave_behind(thread)
+            waiting[0].join(POLL)
+        if awaited:
+            check_loop()
+    finally:
+        sys.setswitchinterval(interval)
+    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
+
+
+# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+
+PROBE_TURNS = 3
+KNOWN_SEAMS = 1000
+
+
+class TurnBridge:
+    """Renders prompts, and the tokens between the turns of a conversation.
+
+    Args:
+        tokenizer: one with a chat template.
+        end_ids: tokens that end an answer when they are sampled.
+        settings: the template's own settings, such as {"enable_thinking": False}.
+        chat_template: another template than the tokenizer's.
+    """
+
+    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
+        need(
+            tokenizer.chat_template or chat_template,
+            "got a tokenizer without chat template; expected one; try --chat_template FILE",
+        )
+        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
+        self.chat_template, self.seams = chat_template, {}
+        if chat_template:
+            self.settings["chat_template"] = chat_template
+
+    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
+        """Token ids of messages and the beginning of the assistant's next answer.
+
+        Args:
+            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+        """
+        given = {"add_generation_prompt": True, "return_dict": True, **self.settings}
+        given["tools"] = tools or None  # templates take [] for tools
+        try:
+            encoded = self.tokenizer.apply_chat_template(messages, sanitize_control_tokens=guarded, **given)
+        except ValueError:
+            if not guarded:
+                raise
+            parted = [{**message, "content": self.parted(message["content"])} for message in messages]
+            encoded = self.tokenizer.apply_chat_template(parted, sanitize_control_tokens=True, **given)
+        return list(encoded["input_ids"])
+
+    def parted(self, text):
+        """A text with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        for token in self.tokenizer.added_tokens_encoder if isinstance(text, str) else ():
+            text = text.replace(token, f"{token[0]} {token[1:]}") if token.strip() else text
+        return text
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself, and was not cut off."""
+        return bool(ids) and ids[-1] in self.end_ids
+
+    def seam(
+        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
+    ) -> list[int]:
+        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        begins = len(self.render(before, tools, guarded))
+        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
+        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
+        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
+        return one[: places[-1] + 1] if places else []
+
+    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+        """`seam`, found once for replies that differ by their content only."""
+        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
+        if key not in self.seams:
+            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+                self.seams.clear()
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+        return self.seams[key][1]
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The tokens after an answer, up to the beginning of the next one.
+
+        Args:
+            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
+            replies: the environment's messages, of the role tool or user.
+            tools: the schemas that the prompt was rendered with.
+        """
+        before, answer, replies = stand_in(replies)
+        seam = self.known_seam(before, answer, replies, tools)
+        whole = self.render([*before, answer, *replies], tools)
+        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
+        need(
+            seam and whole[: len(seam)] == seam,
+            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
+            "another template",
+        )
+        return whole[len(seam) - (last_id != seam[-1]) :]
+
+    def check(self, tools: list[dict], talks: bool) -> str:
+        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
+            try:
+                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
+            except Exception as error:  # templates raise what they like
+                return f"it refuses such a conversation ({type(error).__name__}: {error})"
+            if all(problems):
+                return problems[0]
+        return ""
+
+    def thought_places(self) -> list[str]:
+        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        template = self.chat_template or self.tokenizer.get_chat_template()
+        if "</think>" in template:
+            return ["content", "reasoning_content"]
+        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
+            return ["reasoning_content"]
+        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
+
+    def probe(self, kind: str, tools: list[dict], place: str) -> str:
+        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        messages = [{"role": "user", "content": "Question"}]
+        ids, decode = self.render(messages, tools), self.tokenizer.decode
+        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
+            return "it does not show the tools to the model"
+        for turn in range(PROBE_TURNS):
+            thought, thinks = probe_thought(decode(ids), turn, place)
+            answer, replies, visible = probe_turn(kind, turn, thought, tools)
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            whole = self.render([*messages, answer, *replies], tools, guarded=False)
+            if whole[: len(ids)] != ids:
+                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+            if not seam:
+                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
+                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
+            for part in (thinks, visible):
+                if "".join(part.split()) not in "".join(said.split()):
+                    return f"of an answer it keeps {said!r}, without {part!r}"
+            if replies[0]["content"] not in after:
+                return f"it does not show messages of the role {kind}"
+            bridge = self.between(whole[len(seam) - 1], replies, tools)
+            if whole[len(seam) :] != bridge:
+                where = difference(decode, bridge, whole[len(seam) :])
+                return f"what it writes between turns depends on their number: {where}"
+            messages, ids = [*messages, answer, *replies], whole
+        return ""
+
+
+def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
+    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
+    if replies[0]["role"] == "tool":
+        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
+        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
+        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
+    return before, answer, replies
+
+
+def stand_in_call(identity: str, name: str) -> dict:
+    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
+
+
+def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
+    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
+    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
+        return {}, ""
+    if place == "content":
+        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
+    return {place: said}, said
+
+
+def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
+    """An answer, what follows it, and what has to be seen of the answer."""
+    answer = {"role": "assistant", "content": "", **thought}
+    if kind == "user":
+        visible = f"Answer {turn}"
+        answer["content"] += visible
+        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
+    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
+    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
+    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
+
+
+def difference(decode, one: list[int], two: list[int]) -> str:
+    """Where two renderings part, as text."""
+    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
+
+
+def training_template(tokenizer) -> str | None:
+    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    try:
+        from trl.chat_template_utils import get_training_chat_template
+
+        return get_training_chat_template(tokenizer)
+    except (ImportError, ValueError):
+        return None
+    except Exception as error:  # its own checks render conversations that a template may refuse
+        say(f"note: TRL has no training template for this tokenizer ({error})")
+        return None
+
+
+def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
+    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+
+    Raises:
+        UserError: the template rewrites earlier turns, and there is no other.
+    """
+
+    def problem(bridge: TurnBridge) -> str:
+        kinds = environments.kinds.values()
+        return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
+
+    bridge = TurnBridge(tokenizer, end_ids, settings)
+    found = problem(bridge)
+    if not found:
+        return bridge
+    other = training_template(tokenizer)
+    if other:
+        bridge = TurnBridge(tokenizer, end_ids, settings, other)
+        if not problem(bridge):
+            say(
+                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                "TRL's form of it, which keeps earlier turns: serve the model with that one too"
+            )
+            return bridge
+    raise UserError(
+        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
+        "true or false}, or another model"
+    )
+
+
+# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+
+
+@dataclass
+class PlayLimits:
+    """Limits of conversations: turns, tokens, and what a tool may take."""
+
+    turns: int = 8  # answers that are sampled
+    tokens: int = 4096  # of a whole conversation, the first prompt included
+    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
+    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
+    characters: int = 8000  # of a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run at once
+
+
+@dataclass
+class Conversation:
+    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+
+    number: int  # of the row in its batch
+    prompt: object  # of the data
+    kind: EnvironmentKind
+    environment: object
+    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
+    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
+    calls: int = 0  # of tools, those that cannot be read included
+    failures: int = 0  # calls that came to an error
+    seconds: float = 0.0  # in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
+    finished: bool = False  # the last answer ended by itself
+    form: str | dict = ""  # of tool calls
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens so far."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def row(self) -> str:
+        """How messages name it."""
+        return f"row {self.number} of the batch, prompt {text_of_turns(self.prompt)[:100]!r}"
+
+
+def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
+    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+
+    Raises:
+        EnvironmentFault: it raised.
+    """
+    outcomes, waiting = [], {}
+    for i, (talk, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(talk.environment, method), **arguments)
+        outcomes.append(Outcome())
+        if inspect.iscoroutinefunction(bound.func):
+            waiting[i] = [bound]
+            continue
+        try:
+            outcomes[i].value = bound()
+        except Exception as error:
+            raise environment_fault(talk.kind, method, talk.row, error) from error
+    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = found[0]
+    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+
+
+def checked(method: str, talk: Conversation, outcome: Outcome):
+    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    if isinstance(outcome.error, OutOfTime):
+        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+    if outcome.error is not None:
+        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+    return outcome.value
+
+
+def checked_text(method: str, talk: Conversation, value) -> str | None:
+    """A string or None that an environment returned."""
+    if value is None or isinstance(value, str):
+        return value
+    got = f"{method} returned a {type(value).__name__}"
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+
+
+def checked_number(what: str, talk: Conversation, value) -> float:
+    """A finite number that an environment gave."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+
+
+def tool_text(tool: Callable, arguments: dict, limit: int):
+    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    value = tool(**copy.deepcopy(arguments))
+    return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
+
+
+async def awaited_text(value, limit: int) -> str:
+    """`tool_text` of an async tool."""
+    return cut(str(await value), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text, or its beginning and a note of how long it was."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def error_text(error: BaseException, limit: int) -> str:
+    """An error as TRL tells it to the model."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # of a class whose __str__ raises
+        said = type(error).__name__
+    return cut(str({"error": said}), limit)
+
+
+def missing_tool(name: str, /, **arguments) -> None:
+    """Raise what TRL does for a tool that is not there."""
+    raise ValueError(f"Tool {name} not found.")
+
+
+def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+    """The tool calls of the last answer, to be made in order."""
+    calls = []
+    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+        name = function["name"]
+        known = name in talk.kind.tool_names
+        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
+    return calls
+
+
+def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+    """The results of the last answer's tool calls as messages."""
+    messages = []
+    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+        failed = outcome.error is not None
+        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        content = error_text(outcome.error, limits.characters) if failed else outcome.value
+        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
+    return messages
+
+
+# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+
+
+def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    talks, calls = [], []
+    for number, row in enumerate(rows):
+        prompt = row.get("prompt") or ""
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
+        kind = environments.kind_of(row["columns"])
+        talk = Conversation(number, prompt, kind, kind.make(), messages)
+        given = environments.reset_arguments(messages, row["columns"])
+        talks.append(talk)
+        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", talk, value)
+        if said is not None:
+            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+        try:
+            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
+            raise UserError(f"environment {talk.kind.name}, {what}") from error
+        length = len(talk.prompt_ids)
+        need(
+            length + limits.answer_tokens <= limits.tokens,
+            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens, after which an answer of "
+            f"{limits.answer_tokens} does not fit into {limits.tokens}; try more tokens for a conversation",
+        )
+    return talks
+
+
+def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    before = talk.ids
+    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
+    talk.response_ids += ids
+    talk.response_mask += [1] * len(ids)
+    talk.rollout_logprobs += logprobs
+    talk.finished = bridge.ends(ids)
+    text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
+    message, problem = {"role": "assistant", "content": text}, ""
+    if talk.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
+    talk.messages.append(message)
+    return text, problem
+
+
+def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    said, jobs = [[] for _ in talks], {}
+    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+        if problem:
+            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
+        elif talk.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(talk, limits)}
+            talk.ended_by = "turns" if last else ""
+        elif talk.kind.talks:
+            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        else:
+            talk.ended_by = "answer"
+    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, found, strict=True):
+        talk = talks[i]
+        talk.seconds += sum(outcome.seconds for outcome in outcomes)
+        if talk.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(talk, outcomes, limits)
+            continue
+        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        said[i] = [] if reply is None else [{"role": "user", "content": reply}]
+        talk.ended_by = "reply" if reply is None else ""
+    for talk in talks:
+        take_turn_reward(talk)
+    return said
+
+
+def take_turn_reward(talk: Conversation) -> None:
+    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    value = getattr(talk.environment, "turn_reward", 0.0)
+    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    if value:
+        talk.environment.turn_reward = 0.0
+
+
+def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    if talk.ended_by or not messages:
+        return
+    if last:
+        talk.ended_by = "turns"
+        return
+    start, end = talk.spans[-1]
+    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
+    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        talk.ended_by = "tokens"
+        return
+    talk.messages += messages
+    talk.response_ids += between
+    talk.response_mask += [0] * len(between)
+    talk.rollout_logprobs += [0.0] * len(between)
+
+
+def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    scoring = [talk for talk in talks if talk.kind.scores]
+    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
+    for talk, value in zip(scoring, values, strict=True):
+        talk.score = None if value is None else checked_number("get_reward", talk, value)
+    for talk in talks:
+        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
+            talk.score = sum(talk.turn_rewards)
+        if talk.score is not None:
+            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+
+
+def play(
+    rows: list[dict],
+    environments: Environments,
+    bridge: TurnBridge,
+    sample: Callable,
+    limits: PlayLimits,
+    form: str | dict = "",
+) -> list[Conversation]:
+    """Play a conversation for each row.
+
+    Args:
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
+            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
+            Ids hold the end token if the answer ended by itself.
+        form: how the model writes tool calls, of `call_format`.
+
+    Raises:
+        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
+    """
+    talks = begin(rows, environments, bridge, limits)
+    for talk in talks:
+        talk.form = form
+    for turn in range(limits.turns):
+        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        if not now:
+            break
+        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(now, sampled, strict=True)]
+        for talk, messages in zip(now, answer_all(now, heard, last, limits), strict=True):
+            go_on(talk, messages, last, bridge, limits)
+    score_all(talks, limits)
+    return talks
+
+
+def play_metrics(talks: list[Conversation]) -> dict[str, float]:
+    """Means over conversations, for the log of a run."""
+    n, calls = len(talks), sum(talk.calls for talk in talks)
+    return {
+        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
+        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
+        "tool/calls_mean": calls / n,
+        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
+        "tool/seconds": sum(talk.seconds for talk in talks) / n,
+    }
+
+
+# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+
+OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+
+    environments: Environments
+    bridge: TurnBridge
+    form: str | dict
+    limits: PlayLimits
+
+
+def pays(kind: EnvironmentKind) -> bool:
+    """Whether an environment says what a conversation is worth."""
+    return kind.scores or hasattr(kind.make(), "turn_reward")
+
+
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError where nothing pays, or a setting of tools has none.
+
+    Args:
+        functions: names of the reward functions beside the environments.
+    """
+    need(
+        OF_ENVIRONMENT not in functions,
+        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
+    )
+    for kind in environments.kinds.values():
+        need(
+            functions or pays(kind),
+            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
+            "get_reward(self) -> float",
+        )
+    tools = any(kind.tools for kind in environments.kinds.values())
+    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_has_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer without chat template."""
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
+
+
+def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
+    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    tools = any(kind.tools for kind in environments.kinds.values())
+    limits = PlayLimits(
+        turns=config.max_turns,
+        tokens=config.conversation_tokens,
+        answer_tokens=config.max_new_tokens,
+        seconds=config.tool_timeout,
+        characters=config.tool_characters,
+    )
+    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
+    return PlaySetup(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
+
+
+def playable_rows(
+    config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
+) -> list[dict]:
+    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+
+    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+
+    Args:
+        limit: the setting that bounds a prompt.
+    """
+    kept, most = [], getattr(config, limit)
+    for row in rows:
+        prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        ids = setup.bridge.render(turns, tools)
+        kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
+    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    return kept
+
+
+def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows with the prompts that began their conversations, and the messages after these."""
+    begun = [message_count(row) for row in rows]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+
+
+def message_count(row: dict) -> int:
+    """How many messages a row's prompt is."""
+    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
+
+
+def pieces(tokenizer, talk: Conversation) -> list[dict]:
+    """The text after the prompt, in pieces that were sampled and pieces that were not."""
+    found, end_before = [], 0
+    for start, end in talk.spans:
+        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
+            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
+        end_before = end
+    return found
 
 
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
@@ -1970,7 +3223,7 @@ def trl_settings(config: Config, steps: int) -> dict:
         "remove_unused_columns": False,  # prompt_order shuffles; rewards need their rows
     }
     if config.use_vllm == "colocate":
-        settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
+        settings["vllm_max_model_length"] = config.conversation_tokens
     settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
     extra = trainer_fields(config.trainer_args)
     settings["chat_template_kwargs"] = trl_template_settings(config)
@@ -2005,6 +3258,11 @@ def plain_function(function):
     return function.function if isinstance(function, PerSample) else function
 
 
+def environment_score(rows: list[dict]) -> list[float | None]:
+    """The environments' own scores of conversations, known once these were played; None where there is none."""
+    return [row["talk"].score for row in rows]
+
+
 class Scorer:
     """The reward functions of all stages, as TRL calls them, and what they said of the latest rollout.
 
@@ -2016,6 +3274,7 @@ class Scorer:
         self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
+        self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
         """Take a function into a stage's weights, under its own name or, if another has that, one with a number."""
@@ -2030,7 +3289,8 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row, others=TRL_EXTRAS)
+        own = {name: function for name, function in self.functions.items() if function is not environment_score}
+        check_columns(own, row, others=(*TRL_EXTRAS, "environments"))
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -2064,12 +3324,13 @@ class Scorer:
         """Score a rollout in training and remember it."""
         begin = time.perf_counter()
         if self.latest.get("completion_ids") is not completion_ids:
-            completions = self.visible(completions, completion_ids, [self.rows[i] for i in row])
-            self.latest = {"completion_ids": completion_ids, "completions": completions, "row": row, "rewards": {}}
+            rows = [self.rows[i] for i in row]
+            seen, said = self.heard or (rows, self.visible(completions, completion_ids, rows))
+            self.latest = {"completion_ids": completion_ids, "completions": said, "rows": seen, "rewards": {}}
         completions = self.latest["completions"]
         values = [None] * len(completions)
         if name in self.active:
-            values = self.score(name, [self.rows[i] for i in row], completions, completion_ids, extra)
+            values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
             self.latest["rewards"][name] = values
             self.seconds += time.perf_counter() - begin
         return values
@@ -2084,6 +3345,8 @@ class Scorer:
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
         function = self.functions[name]
+        if function is environment_score:
+            return environment_score(rows)
 
         def given(chosen: slice) -> dict:
             arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
@@ -2105,7 +3368,7 @@ class Scorer:
         for i, ids in enumerate(seen["completion_ids"]):
             parts = {name: values[i] for name, values in rewards.items()}
             sample = {
-                "prompt": self.rows[seen["row"][i]]["prompt"],
+                "prompt": seen["rows"][i]["prompt"],
                 "completion": text_of_turns(seen["completions"][i]),
             }
             sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
@@ -2228,11 +3491,12 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         specs = [*config.reward, *(f"{EMBEDDED_REWARDS}:{name}" for name in config.preset)]
         embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
         need(
-            specs or embedded,
+            specs or embedded or config.converses,
             "got --data without a reward; expected one that fits it; try --reward FILE.py:function, "
             "or --preset MATH_REASONING_REWARDS",
         )
-        specs = specs or [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+        if not specs and not config.converses:
+            specs = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
         stages = [Stage({}, 0)]
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             scorer.add(function, weight, stages[0].weights)
@@ -2253,17 +3517,158 @@ def stage_at(stages: list[Stage], step: int) -> int:
     return len(stages) - 1
 
 
+# -------------------------------------------- conversations for trl (src/programs/grpo_train/conversations_for_trl.py)
+
+
+def load_kinds(config: Config, tokenizer) -> Environments | None:
+    """The environments of --environment or --tools, if any."""
+    if not config.converses:
+        return None
+    check_has_template(config, tokenizer)
+    return load_tools(config.tools) if config.tools else load_environments(config.environment)
+
+
+def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
+    """Put the environments' own score beside the rewards of every stage, with weight 1; refuse what nothing pays."""
+    check_environments(config, environments, scorer.functions)
+    kinds = environments.kinds.values()
+    if not any(map(pays, kinds)):
+        return
+    own = {OF_ENVIRONMENT: environment_score}
+    scored = any(kind.scores for kind in kinds)  # then it is what a held-out row's full marks are
+    scorer.functions = own | scorer.functions if scored else scorer.functions | own
+    for stage in stages:
+        stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
+    scorer.enter(stages[0])
+
+
+def end_ids_of(config: Config, tokenizer) -> list[int]:
+    """The tokens that end an answer, as TRL has them, without the weights."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        found = GenerationConfig.from_pretrained(config.model).eos_token_id
+    except OSError:  # no such file
+        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(config.model)).eos_token_id
+    return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
+
+
+def prepare_conversations(
+    config: Config, tokenizer, environments: Environments, rows: list[dict], held_out: list[dict]
+) -> tuple[PlaySetup, list[dict], list[dict]]:
+    """What is needed to play, and the rows that can be played."""
+    check_environment_rows(environments, rows + held_out)
+    setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
+    limit = "max_prompt_length"
+    kept = playable_rows(config, setup, rows, config.data, limit)
+    return setup, kept, playable_rows(config, setup, held_out, "held-out prompts", limit)
+
+
+def check_conversation_length(config: Config, model) -> None:
+    """Raise UserError if a conversation can be longer than the model's positions."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_completion_length",
+    )
+
+
+def check_sampling_apart(trainer) -> None:
+    """Raise UserError where all processes sample together: their conversations have different numbers of turns."""
+    plugin = trainer.accelerator.state.deepspeed_plugin
+    together = {
+        "FSDP": trainer.is_fsdp_enabled,
+        "DeepSpeed ZeRO-3": plugin is not None and plugin.zero_stage == 3,
+        "--use_vllm server": trainer.use_vllm and trainer.vllm_mode == "server",
+        "vllm_tensor_parallel_size": trainer.use_vllm and trainer.vllm_tensor_parallel_size > 1,
+    }
+    found = [name for name, given in together.items() if given and world()[1] > 1]
+    need(
+        not found,
+        f"got conversations with {', '.join(found)} and {world()[1]} processes, which then sample together, though "
+        "conversations differ in turns; expected processes that sample by themselves; try plain data parallelism, "
+        "ZeRO-2, or --use_vllm colocate",
+    )
+
+
+def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
+    """TRL's rollout_func: play a conversation for each prompt, sampled by TRL's trainer.
+
+    TRL hands it nothing of a row but the prompt, so the data set's prompts are the numbers of rows.
+    """
+
+    def rollout(prompts: list[str], trainer) -> dict:
+        def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+            ids, logprobs = trainer._generate_single_turn(so_far, None, {}, 1)  # as TRL's own loop of tools does
+            return list(zip(ids, logprobs or [[0.0] * len(answer) for answer in ids], strict=True))
+
+        rows = [scorer.rows[int(prompt)] for prompt in prompts]
+        talks = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+        scorer.heard = heard(rows, talks)
+        return {
+            "prompt_ids": [talk.prompt_ids for talk in talks],
+            "completion_ids": [talk.response_ids for talk in talks],
+            "logprobs": [talk.rollout_logprobs for talk in talks] if trainer.use_vllm else None,
+            "env_mask": [talk.response_mask for talk in talks],
+        }
+
+    return rollout
+
+
+def heard(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows as rewards see them, with their conversation and, as TRL names it, its environment; and the messages."""
+    seen, said = as_rewards_see(rows, talks)
+    return [
+        {**row, "talk": talk, "columns": {**row["columns"], "environments": talk.environment}}
+        for row, talk in zip(seen, talks, strict=True)
+    ], said
+
+
+def answers_of(talk: Conversation) -> list[list[int]]:
+    """Token ids of each answer."""
+    return [talk.response_ids[start:end] for start, end in talk.spans]
+
+
+def brief(setup: PlaySetup, talk: Conversation) -> Conversation:
+    """A conversation for metrics, as processes exchange it; finished if all of its answers ended by themselves."""
+    finished = all(map(setup.bridge.ends, answers_of(talk)))
+    return dataclasses.replace(talk, kind=None, environment=None, prompt="", messages=[], finished=finished)
+
+
+def conversation_entry(setup: PlaySetup, talk: Conversation) -> dict:
+    """What a sample has of a conversation."""
+    bridge, short = setup.bridge, brief(setup, talk)
+    return {
+        "prompt": talk.prompt,
+        "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers_of(talk)),
+        "finished": short.finished,
+        "length": sum(talk.response_mask),  # what was sampled
+        "ended_by": talk.ended_by,
+        "turn_rewards": talk.turn_rewards,
+        "messages": talk.messages,
+        "pieces": pieces(bridge.tokenizer, talk),
+        "talk": short,
+    }
+
+
+def conversation_metrics(talks: list[Conversation]) -> dict[str, float]:
+    """Metrics of the conversations of a rollout, of `brief`; TRL counts as cut off those whose last answer is."""
+    return play_metrics(talks) | {"rollout/truncated_frac": statistics.fmean(not talk.finished for talk in talks)}
+
+
 # ------------------------------------------------------------------ evaluation (src/programs/grpo_train/evaluation.py)
 
 
-def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
-    """Token ids of one greedy completion per prompt, by the sampler that trains."""
+def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync: bool = True) -> list[list[int]]:
+    """Token ids of one greedy completion per prompt, by the sampler that trains; vLLM gets its weights with `sync`."""
     import torch
     from trl.models import unwrap_model_for_generation
 
     if trainer.use_vllm:
         engine = trainer.vllm_generation
-        engine.sync_weights()
+        if sync:
+            engine.sync_weights()
         kept, engine.temperature = engine.temperature, 0.0
         try:
             return engine.generate(prompts, None, 1)[1]
@@ -2293,27 +3698,57 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
     return found
 
 
-def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict]) -> tuple[dict, list[dict]]:
+def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
+    """One greedy conversation per row."""
+
+    def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size, sync=turn == 0)
+        return [(ids, [0.0] * len(ids)) for ids in made]
+
+    return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+
+
+def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], completions: list, ids: list) -> list[dict]:
+    """Samples of completions, scored by the rewards of a stage."""
+    if not rows:
+        return []
+    extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+    parts, samples = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}, []
+    for i, row in enumerate(rows):
+        rewards = {name: values[i] for name, values in parts.items()}
+        sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": rewards}
+        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
+        samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
+    return samples
+
+
+def evaluate(
+    config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict], setup: PlaySetup | None = None
+) -> tuple[dict, list[dict]]:
     """Greedy held-out evaluation by the rewards of `goal`, the last stage.
+
+    Args:
+        setup: what conversations are played with, in the place of completions.
 
     Returns:
         (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
     """
     rank, size = world()
     share = rows[rank::size] + rows[:1] * (len(rows) % size > 0 and rank >= len(rows) % size)  # all the same number
-    ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
-    share = rows[rank::size]
-    ids, states = ids[: len(share)], scorer.state_dict()  # what adapts does so to training only
+    if not setup:
+        ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
+    share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
     samples, failure = [], None
     try:
-        made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
-        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        parts = {name: scorer.score(name, share, made, ids, extra) for name in goal.weights} if share else {}
-        for i, row in enumerate(share):
-            rewards = {name: values[i] for name, values in parts.items()}
-            sample = {"prompt": row["prompt"], "completion": text_of_turns(made[i]), "rewards": rewards}
-            sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
-            samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
+        if setup:
+            talks = greedy_conversations(config, trainer, setup, share)
+            seen, said = heard(share, talks)
+            samples = scored_samples(trainer, scorer, goal, seen, said, [talk.response_ids for talk in talks])
+            samples = [s | conversation_entry(setup, talk) for s, talk in zip(samples, talks, strict=True)]
+        else:
+            ids = ids[: len(share)]
+            made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
+            samples = scored_samples(trainer, scorer, goal, share, made, ids)
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)
@@ -2324,7 +3759,12 @@ def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[di
         metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
     full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
     metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
-    return metrics | {"eval/length_mean": statistics.fmean(s["length"] for s in samples)}, samples
+    metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
+    if setup:
+        played = conversation_metrics([s["talk"] for s in samples])
+        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
+        metrics["eval/calls_mean"] = played["tool/calls_mean"]
+    return metrics, samples
 
 
 # ------------------------------------------------------------------------ run log (src/programs/grpo_train/run_log.py)
@@ -2491,8 +3931,17 @@ class GrpoRun:
     `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
     """
 
-    def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
+    def __init__(
+        self,
+        config: Config,
+        plan: BatchPlan,
+        scorer: Scorer,
+        stages: list[Stage],
+        held_out: list[dict],
+        setup: PlaySetup | None = None,
+    ):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
+        self.setup = setup  # what conversations are played with
         self.trainer = self.log = self.stop = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
@@ -2510,7 +3959,8 @@ class GrpoRun:
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
-        metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
+        goal = self.stages[-1]
+        metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
@@ -2558,7 +4008,7 @@ class GrpoRun:
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
-            self.log.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+            self.log.samples(step, "train", self.latest_samples())
         self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
@@ -2567,6 +4017,14 @@ class GrpoRun:
         if self.pending and step % config.logging_steps:
             self.write(step, {})
         return control
+
+    def latest_samples(self) -> list[dict]:
+        """The latest rollout of this process."""
+        samples = self.scorer.samples(self.trainer.eos_token_ids)
+        if self.setup:
+            talks = [row["talk"] for row in self.scorer.latest["rows"]]
+            samples = [s | conversation_entry(self.setup, talk) for s, talk in zip(samples, talks, strict=True)]
+        return samples
 
     def on_save(self, args, state, control, **_):
         """Leave a checkpoint as others can read it, with the start's tokenizer."""
@@ -2597,6 +4055,9 @@ class GrpoRun:
         self.scorer.seconds, group = 0.0, self.config.num_generations
         if "reward" in logs:  # absent where the step trained on an earlier step's rollout
             metrics["reward/zero_std_frac"] = signal_free(gather_object(self.scorer.scores()), group)
+            if self.setup:
+                talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
+                metrics |= conversation_metrics(gather_object(talks))
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1
@@ -2660,8 +4121,11 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
     order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
     sent = [as_turns(row["prompt"], config.chat) for row in rows]
+    if run.setup:  # see rollout_function
+        sent = list(map(str, range(len(rows))))
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
     extra = adapters_and_rounding(config, args)
+    extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
@@ -2680,7 +4144,11 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
-    check_length(config, trainer.model, [*rows, *run.held_out])
+    if run.setup:
+        check_conversation_length(config, trainer.model)
+        check_sampling_apart(trainer)
+    else:
+        check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
 
 
@@ -2716,6 +4184,7 @@ def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
     defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     defaults["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
+    defaults["TRL_EXPERIMENTAL_SILENCE"] = "1"  # it warns that rollout_func may change; the version is pinned
     defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
     ours = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(ours)
@@ -2758,6 +4227,7 @@ class Prepared:
     scorer: Scorer
     stages: list[Stage]
     parameters: int
+    setup: PlaySetup | None  # what conversations are played with
 
 
 def prepare_run(config: Config) -> Prepared:
@@ -2768,11 +4238,17 @@ def prepare_run(config: Config) -> Prepared:
     check_settings(config)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
-    tokenizer = left_tokenizer(config)
+    tokenizer, setup = left_tokenizer(config), None
+    environments = load_kinds(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
+    if environments:
+        let_environments_score(config, environments, scorer, stages)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
+    if environments:
+        setup, rows, held_out = prepare_conversations(config, tokenizer, environments, rows, held_out)
+        scorer.rows = rows
     parameters = parameter_count(config)
     resolved = fill_in(config, parameters)
     if config.stages:
@@ -2786,7 +4262,7 @@ def prepare_run(config: Config) -> Prepared:
         say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")
         resolved.save_steps = whole
     check_machine(resolved)
-    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters)
+    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
 
 
 # -------------------------------------------------------------------------- memory (src/programs/grpo_train/memory.py)
@@ -2829,7 +4305,8 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
     shape = decoder_shape(model.config.get_text_config().to_dict())
-    run = trl_pass(config, model, args, longest + config.max_completion_length)
+    whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
+    run = trl_pass(config, model, args, whole)
     if config.lora_rank:
         each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
         kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
@@ -2837,7 +4314,7 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
         kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
-    prompts = dataclasses.replace(run, rows=at_once, length=longest)
+    prompts = dataclasses.replace(run, rows=at_once, length=whole - config.max_completion_length)
     head = trl_head(shape, run, not args["use_cpu"])
     return {
         "weights, gradients and optimizer": kept + gradients,
@@ -2861,6 +4338,8 @@ def print_plan(config: Config) -> int:
     trl_config(resolved, plan.steps)
     longest = max(len(row["prompt_ids"]) for row in ready.rows)
     prompts = [row["prompt"] for row in ready.rows + ready.held_out]
+    turns = resolved.max_turns if resolved.converses else 1
+    tokens = plan.rollouts * plan.completions_per_rollout * turns * resolved.max_completion_length
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
     shown = {
         "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
@@ -2878,7 +4357,7 @@ def print_plan(config: Config) -> int:
             "optimizer_steps": plan.steps,
             "optimizer_steps_per_rollout": plan.steps_per_rollout,
             "passes_over_the_data": round(passes, 2),
-            "completion_tokens_at_most": plan.rollouts * plan.completions_per_rollout * resolved.max_completion_length,
+            "completion_tokens_at_most": tokens,
         },
         "must_divide": [
             f"num_generations {resolved.num_generations} divides completions_per_rollout {plan.completions_per_rollout}"
@@ -2891,6 +4370,12 @@ def print_plan(config: Config) -> int:
         "parameters": ready.parameters,
         "memory_estimate": in_gib(trl_memory(ready, args, longest, size)),
     }
+    if ready.setup:
+        shown["environment"] = {
+            "tools": {kind.name: kind.tool_names for kind in ready.setup.environments.kinds.values()},
+            "tool_format": ready.setup.form if isinstance(ready.setup.form, str) else "response template",
+            "conversation_tokens": resolved.conversation_tokens,
+        }
     print(json.dumps(shown, indent=1))
     return 0
 
@@ -2908,7 +4393,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out)
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
     trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
     if checkpoint:
@@ -2952,13 +4437,14 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except RewardError:
+    except (RewardError, EnvironmentFault) as fault:
         step = trainer.state.global_step
         done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            say(f"saved step {step}; mend the reward and go on with --resume")
+            what = "environment" if isinstance(fault, EnvironmentFault) else "reward"
+            say(f"saved step {step}; mend the {what} and go on with --resume")
         raise
     except torch.OutOfMemoryError as error:
         raise UserError(

@@ -1939,6 +1939,7 @@ class Reward:
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is no tool"
 
 
 class EnvironmentFault(UserError):
@@ -2003,15 +2004,17 @@ def method_names(environment) -> list[str]:
     return [name for name, _ in found if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, what: str) -> dict:
-    """The JSON schema of a method, as transformers makes it for TRL; UserError where it would be none or broken."""
+def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+
+    Args:
+        environment: what has it as an attribute.
+        hint: what to try besides.
+    """
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = (
-        "expected type hints, a docstring, and each argument described under Args:; try a leading underscore for a "
-        "method that is no tool"
-    )
+    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -3003,24 +3006,38 @@ def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
     """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
+    check_environments(config, environments, reward.functions)
+    check_has_template(config, tokenizer)
+    return environments, reward
+
+
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError where nothing pays, or a setting of tools has none.
+
+    Args:
+        functions: names of the reward functions beside the environments.
+    """
     need(
-        OF_ENVIRONMENT not in reward.functions,
+        OF_ENVIRONMENT not in functions,
         f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
     )
     for kind in environments.kinds.values():
         need(
-            config.reward or pays(kind),
+            functions or pays(kind),
             f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
             "get_reward(self) -> float",
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_has_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer without chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
         "--chat_template FILE, or an instruct model",
     )
-    return environments, reward
 
 
 def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
@@ -3047,21 +3064,24 @@ def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environ
     return PlaySetup(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
 
 
-def playable_rows(config, setup: PlaySetup, rows: list[dict], source: str) -> list[dict]:
+def playable_rows(
+    config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
+) -> list[dict]:
     """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
 
     What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+
+    Args:
+        limit: the setting that bounds a prompt.
     """
-    kept = []
+    kept, most = [], getattr(config, limit)
     for row in rows:
         prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
         turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         ids = setup.bridge.render(turns, tools)
-        kept += [row | {"prompt_ids": ids}] if len(ids) <= config.max_prompt_tokens else []
-    too_long = (
-        f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens with tools"
-    )
-    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+        kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
+    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
     return kept
@@ -3074,14 +3094,19 @@ def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], r
     """
     parts = {}
     if reward.functions:
-        begun = [message_count(row) for row in rows]
-        seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
-        said = [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+        seen, said = as_rewards_see(rows, talks)
         parts = reward(seen, said, [t.response_ids for t in talks])[1]
     scored = any(kind.scores for kind in setup.environments.kinds.values())
     own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
     parts = own | parts if scored else parts | own
     return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
+
+
+def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows with the prompts that began their conversations, and the messages after these."""
+    begun = [message_count(row) for row in rows]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
 
 
 def score_weights(reward: Reward, names) -> dict[str, float]:

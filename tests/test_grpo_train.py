@@ -250,6 +250,10 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     "reward_timeout": "test_a_client_of_the_module_serves_several_batches",
     "reward_concurrency": "test_a_client_of_the_module_serves_several_batches",
     "reward_retries": "test_a_busy_judge_is_asked_again_but_a_fault_is_not",
+    **dict.fromkeys(("environment", "max_turns"), "test_conversations_are_those_of_trls_own_loop"),
+    "tools": "test_functions_are_tools",
+    **dict.fromkeys(("tool_timeout", "tool_characters", "tool_format"), "test_functions_are_tools"),
+    "max_conversation_tokens": "test_a_dry_run_shows_the_environment",
 }
 
 
@@ -262,7 +266,8 @@ def trl_args(*flags):
 def test_every_setting_is_held_by_a_test():
     names = {f.name for f in dataclasses.fields(grpo.Config)}
     assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
-    shared = (ROOT / "tests" / "test_reward_calls.py").read_text(encoding="utf-8")
+    files = [ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment")]
+    shared = "".join(file.read_text(encoding="utf-8") for file in files)
     assert {*ELSEWHERE.values()} <= {*globals(), *re.findall(r"^def (test_\w+)", shared, re.MULTILINE)}
 
 

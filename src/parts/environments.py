@@ -24,6 +24,7 @@ from parts.reward_forms import import_file
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
 ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is no tool"
 
 
 class EnvironmentFault(UserError):
@@ -88,15 +89,17 @@ def method_names(environment) -> list[str]:
     return [name for name, _ in found if not name.startswith("_")]
 
 
-def tool_schema(environment, name: str, what: str) -> dict:
-    """The JSON schema of a method, as transformers makes it for TRL; UserError where it would be none or broken."""
+def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+
+    Args:
+        environment: what has it as an attribute.
+        hint: what to try besides.
+    """
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = (
-        "expected type hints, a docstring, and each argument described under Args:; try a leading underscore for a "
-        "method that is no tool"
-    )
+    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -156,6 +159,29 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, found, file, spec)})
     need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+
+
+def load_tools(spec: str) -> Environments:
+    """Load `FILE.py:f,g`: functions that are the tools of every conversation, as an environment that does nothing else.
+
+    Raises:
+        UserError: there is no such file or function, or one of them can be no tool.
+    """
+    file, _, names = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
+    members = vars(import_file("tools", spec, file))
+    known, found = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
+    for name in map(str.strip, names.split(",")):
+        near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
+        need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
+        function = members[name]
+        called = function.__name__  # what transformers and TRL show to the model
+        need(called not in (*HOOKS, *found), f"got tools {spec!r}: {called!r} is taken; try another name for it")
+        found[called] = function
+    methods = {"reset": lambda self, **row: None, **{name: staticmethod(function) for name, function in found.items()}}
+    make = type("Tools", (), methods)
+    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in found]
+    return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
 
 
 def fault_place(error: BaseException, file: str) -> str:

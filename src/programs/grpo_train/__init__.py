@@ -19,14 +19,18 @@ The settings have TRL's names and, for models above 50M parameters, TRL's learni
 that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
 survives a resume, and final/ loaded once more to show that it works.
 
-Deliberately left out: tools and environments (multi-turn), images, and a critic (scripts/ppo_train.py has one).
+With --environment or --tools a completion is a conversation of several turns, sampled by TRL and played here through
+its rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
+
+Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
 
     python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
     python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
         --preset MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
+    python scripts/grpo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 --output_dir runs/2
     accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 128 + n saved and stopped by signal n.
 """
 
 ROOMS = (
@@ -36,6 +40,7 @@ ROOMS = (
     "trl_arguments",
     "rewards",
     "stages",
+    "conversations_for_trl",
     "evaluation",
     "run_log",
     "checkpoints",

@@ -20,6 +20,8 @@ def print_plan(config: Config) -> int:
     trl_config(resolved, plan.steps)
     longest = max(len(row["prompt_ids"]) for row in ready.rows)
     prompts = [row["prompt"] for row in ready.rows + ready.held_out]
+    turns = resolved.max_turns if resolved.converses else 1
+    tokens = plan.rollouts * plan.completions_per_rollout * turns * resolved.max_completion_length
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
     shown = {
         "settings": {**dataclasses.asdict(resolved), "profile_sets": PROFILES.get(config.profile, {})},
@@ -37,7 +39,7 @@ def print_plan(config: Config) -> int:
             "optimizer_steps": plan.steps,
             "optimizer_steps_per_rollout": plan.steps_per_rollout,
             "passes_over_the_data": round(passes, 2),
-            "completion_tokens_at_most": plan.rollouts * plan.completions_per_rollout * resolved.max_completion_length,
+            "completion_tokens_at_most": tokens,
         },
         "must_divide": [
             f"num_generations {resolved.num_generations} divides completions_per_rollout {plan.completions_per_rollout}"
@@ -50,5 +52,11 @@ def print_plan(config: Config) -> int:
         "parameters": ready.parameters,
         "memory_estimate": in_gib(trl_memory(ready, args, longest, size)),
     }
+    if ready.setup:
+        shown["environment"] = {
+            "tools": {kind.name: kind.tool_names for kind in ready.setup.environments.kinds.values()},
+            "tool_format": ready.setup.form if isinstance(ready.setup.form, str) else "response template",
+            "conversation_tokens": resolved.conversation_tokens,
+        }
     print(json.dumps(shown, indent=1))
     return 0

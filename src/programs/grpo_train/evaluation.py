@@ -2,21 +2,26 @@
 
 import statistics
 
+from parts.conversations import Conversation
 from parts.messages import UserError
+from parts.play import play
+from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
 from parts.reward_texts import text_of_turns
+from programs.grpo_train.conversations_for_trl import conversation_entry, conversation_metrics, heard
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, weighted_sum
 from programs.grpo_train.settings import Config
 
 
-def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
-    """Token ids of one greedy completion per prompt, by the sampler that trains."""
+def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync: bool = True) -> list[list[int]]:
+    """Token ids of one greedy completion per prompt, by the sampler that trains; vLLM gets its weights with `sync`."""
     import torch
     from trl.models import unwrap_model_for_generation
 
     if trainer.use_vllm:
         engine = trainer.vllm_generation
-        engine.sync_weights()
+        if sync:
+            engine.sync_weights()
         kept, engine.temperature = engine.temperature, 0.0
         try:
             return engine.generate(prompts, None, 1)[1]
@@ -46,27 +51,57 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
     return found
 
 
-def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict]) -> tuple[dict, list[dict]]:
+def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
+    """One greedy conversation per row."""
+
+    def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size, sync=turn == 0)
+        return [(ids, [0.0] * len(ids)) for ids in made]
+
+    return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+
+
+def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], completions: list, ids: list) -> list[dict]:
+    """Samples of completions, scored by the rewards of a stage."""
+    if not rows:
+        return []
+    extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+    parts, samples = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}, []
+    for i, row in enumerate(rows):
+        rewards = {name: values[i] for name, values in parts.items()}
+        sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": rewards}
+        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
+        samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
+    return samples
+
+
+def evaluate(
+    config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict], setup: PlaySetup | None = None
+) -> tuple[dict, list[dict]]:
     """Greedy held-out evaluation by the rewards of `goal`, the last stage.
+
+    Args:
+        setup: what conversations are played with, in the place of completions.
 
     Returns:
         (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
     """
     rank, size = world()
     share = rows[rank::size] + rows[:1] * (len(rows) % size > 0 and rank >= len(rows) % size)  # all the same number
-    ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
-    share = rows[rank::size]
-    ids, states = ids[: len(share)], scorer.state_dict()  # what adapts does so to training only
+    if not setup:
+        ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
+    share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
     samples, failure = [], None
     try:
-        made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
-        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        parts = {name: scorer.score(name, share, made, ids, extra) for name in goal.weights} if share else {}
-        for i, row in enumerate(share):
-            rewards = {name: values[i] for name, values in parts.items()}
-            sample = {"prompt": row["prompt"], "completion": text_of_turns(made[i]), "rewards": rewards}
-            sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i])}
-            samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
+        if setup:
+            talks = greedy_conversations(config, trainer, setup, share)
+            seen, said = heard(share, talks)
+            samples = scored_samples(trainer, scorer, goal, seen, said, [talk.response_ids for talk in talks])
+            samples = [s | conversation_entry(setup, talk) for s, talk in zip(samples, talks, strict=True)]
+        else:
+            ids = ids[: len(share)]
+            made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
+            samples = scored_samples(trainer, scorer, goal, share, made, ids)
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)
@@ -77,4 +112,9 @@ def evaluate(config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[di
         metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
     full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
     metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
-    return metrics | {"eval/length_mean": statistics.fmean(s["length"] for s in samples)}, samples
+    metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
+    if setup:
+        played = conversation_metrics([s["talk"] for s in samples])
+        metrics["eval/turns_mean"] = played["rollout/turns_mean"]
+        metrics["eval/calls_mean"] = played["tool/calls_mean"]
+    return metrics, samples

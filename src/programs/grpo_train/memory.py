@@ -55,7 +55,8 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
     shape = decoder_shape(model.config.get_text_config().to_dict())
-    run = trl_pass(config, model, args, longest + config.max_completion_length)
+    whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
+    run = trl_pass(config, model, args, whole)
     if config.lora_rank:
         each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
         kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
@@ -63,7 +64,7 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
         kept, gradients = 3 * parameters * run.stream, parameters * run.stream  # weights and two moments of AdamW
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
-    prompts = dataclasses.replace(run, rows=at_once, length=longest)
+    prompts = dataclasses.replace(run, rows=at_once, length=whole - config.max_completion_length)
     head = trl_head(shape, run, not args["use_cpu"])
     return {
         "weights, gradients and optimizer": kept + gradients,

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.messages import UserError, say
+from parts.play_setup import PlaySetup
 from parts.prompts import load_splits
 from parts.tokenizers import LOADABLE
 from programs.grpo_train.batch_plan import BatchPlan, plan_batches
+from programs.grpo_train.conversations_for_trl import (
+    let_environments_score,
+    load_kinds,
+    prepare_conversations,
+)
 from programs.grpo_train.data import left_tokenizer, load_task
 from programs.grpo_train.rewards import Scorer, Stage
 from programs.grpo_train.settings import Config, check_machine, check_settings, fill_in
@@ -22,6 +28,7 @@ def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
     defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     defaults["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
+    defaults["TRL_EXPERIMENTAL_SILENCE"] = "1"  # it warns that rollout_func may change; the version is pinned
     defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
     ours = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(ours)
@@ -64,6 +71,7 @@ class Prepared:
     scorer: Scorer
     stages: list[Stage]
     parameters: int
+    setup: PlaySetup | None  # what conversations are played with
 
 
 def prepare_run(config: Config) -> Prepared:
@@ -74,11 +82,17 @@ def prepare_run(config: Config) -> Prepared:
     check_settings(config)
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
         set_seed(config.seed)
-    tokenizer = left_tokenizer(config)
+    tokenizer, setup = left_tokenizer(config), None
+    environments = load_kinds(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
+    if environments:
+        let_environments_score(config, environments, scorer, stages)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
+    if environments:
+        setup, rows, held_out = prepare_conversations(config, tokenizer, environments, rows, held_out)
+        scorer.rows = rows
     parameters = parameter_count(config)
     resolved = fill_in(config, parameters)
     if config.stages:
@@ -92,4 +106,4 @@ def prepare_run(config: Config) -> Prepared:
         say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")
         resolved.save_steps = whole
     check_machine(resolved)
-    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters)
+    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)

@@ -27,6 +27,11 @@ def plain_function(function):
     return function.function if isinstance(function, PerSample) else function
 
 
+def environment_score(rows: list[dict]) -> list[float | None]:
+    """The environments' own scores of conversations, known once these were played; None where there is none."""
+    return [row["talk"].score for row in rows]
+
+
 class Scorer:
     """The reward functions of all stages, as TRL calls them, and what they said of the latest rollout.
 
@@ -38,6 +43,7 @@ class Scorer:
         self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
+        self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
         """Take a function into a stage's weights, under its own name or, if another has that, one with a number."""
@@ -52,7 +58,8 @@ class Scorer:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row, others=TRL_EXTRAS)
+        own = {name: function for name, function in self.functions.items() if function is not environment_score}
+        check_columns(own, row, others=(*TRL_EXTRAS, "environments"))
 
     def enter(self, stage: Stage) -> None:
         """Let only a stage's functions score from now on."""
@@ -86,12 +93,13 @@ class Scorer:
         """Score a rollout in training and remember it."""
         begin = time.perf_counter()
         if self.latest.get("completion_ids") is not completion_ids:
-            completions = self.visible(completions, completion_ids, [self.rows[i] for i in row])
-            self.latest = {"completion_ids": completion_ids, "completions": completions, "row": row, "rewards": {}}
+            rows = [self.rows[i] for i in row]
+            seen, said = self.heard or (rows, self.visible(completions, completion_ids, rows))
+            self.latest = {"completion_ids": completion_ids, "completions": said, "rows": seen, "rewards": {}}
         completions = self.latest["completions"]
         values = [None] * len(completions)
         if name in self.active:
-            values = self.score(name, [self.rows[i] for i in row], completions, completion_ids, extra)
+            values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
             self.latest["rewards"][name] = values
             self.seconds += time.perf_counter() - begin
         return values
@@ -106,6 +114,8 @@ class Scorer:
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
         """Floats and None of one function; an exception names function, row and completion."""
         function = self.functions[name]
+        if function is environment_score:
+            return environment_score(rows)
 
         def given(chosen: slice) -> dict:
             arguments = reward_arguments(rows[chosen], [""] * len(rows[chosen]), completion_ids[chosen])
@@ -127,7 +137,7 @@ class Scorer:
         for i, ids in enumerate(seen["completion_ids"]):
             parts = {name: values[i] for name, values in rewards.items()}
             sample = {
-                "prompt": self.rows[seen["row"][i]]["prompt"],
+                "prompt": seen["rows"][i]["prompt"],
                 "completion": text_of_turns(seen["completions"][i]),
             }
             sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}

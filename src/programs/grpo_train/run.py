@@ -4,6 +4,7 @@ import gc
 import sys
 from pathlib import Path
 
+from parts.environments import EnvironmentFault
 from parts.exit_codes import exit_code
 from parts.messages import DivergedError, RewardError, UserError, say
 from parts.output_folder import make_folder, write_settings
@@ -29,7 +30,7 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out)
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
     trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
     if checkpoint:
@@ -73,13 +74,14 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except RewardError:
+    except (RewardError, EnvironmentFault) as fault:
         step = trainer.state.global_step
         done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            say(f"saved step {step}; mend the reward and go on with --resume")
+            what = "environment" if isinstance(fault, EnvironmentFault) else "reward"
+            say(f"saved step {step}; mend the {what} and go on with --resume")
         raise
     except torch.OutOfMemoryError as error:
         raise UserError(

@@ -40,6 +40,24 @@ class Config(BaseConfig):
         ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
     )
     stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; or a YAML list")
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    tools: str = setting("", "FILE.py:f,g, functions that are the model's tools; --reward scores the conversations")
+    max_turns: int = setting(8, "answers in a conversation with an environment or tools", positive=True)
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_length + max_turns x max_completion_length)"
+    )
+    tool_timeout: float = setting(
+        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
+    )
+    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
@@ -119,6 +137,25 @@ class Config(BaseConfig):
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig")
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
     dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+    def __post_init__(self):
+        self.chat = self.chat or self.converses  # a conversation begins with a user's turn
+
+    @property
+    def converses(self) -> bool:
+        """Whether completions are conversations of several turns."""
+        return bool(self.environment or self.tools)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The bound of an answer, by the name that the parts read."""
+        return self.max_completion_length
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        turns = self.max_turns if self.converses else 1
+        return self.max_conversation_tokens or self.max_prompt_length + turns * self.max_completion_length
 
 
 PROFILES = {
@@ -206,6 +243,7 @@ OWNED = {
     "data_seed": "--seed",
     "load_best_model_at_end": "to leave it out",
     "disable_tqdm": "to leave it out",
+    "max_tool_calling_iterations": "--max_turns, which is one more",
 }
 
 # what older versions and other guides call it
@@ -311,6 +349,7 @@ def typed(text: str, hint, what: str):
 def check_settings(config: Config) -> None:
     """Raise UserError for settings that cannot be right, whatever the model."""
     check_numbers(config)
+    check_conversations(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(config.steps or config.num_train_epochs or config.stages, "got --steps 0; expected 1 or more")
@@ -332,6 +371,24 @@ def check_settings(config: Config) -> None:
     need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
     missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
     need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
+
+
+def check_conversations(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c, usual = config, Config()
+    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
+        idle = not c.converses and getattr(c, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
+    need(not (c.environment and c.tools), both)
+    scored = c.reward or c.preset or c.stages
+    need(scored or not c.tools, "got --tools without a reward; expected one; try --reward FILE.py:function")
+    shortest = c.max_prompt_length + c.max_completion_length
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_length} + {c.max_completion_length} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
 
 
 def check_machine(config: Config) -> None:

@@ -78,11 +78,12 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         specs = [*config.reward, *(f"{EMBEDDED_REWARDS}:{name}" for name in config.preset)]
         embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
         need(
-            specs or embedded,
+            specs or embedded or config.converses,
             "got --data without a reward; expected one that fits it; try --reward FILE.py:function, "
             "or --preset MATH_REASONING_REWARDS",
         )
-        specs = specs or [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+        if not specs and not config.converses:
+            specs = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
         stages = [Stage({}, 0)]
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             scorer.add(function, weight, stages[0].weights)

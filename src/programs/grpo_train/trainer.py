@@ -8,9 +8,18 @@ from pathlib import Path
 from parts.chat import as_turns
 from parts.messages import DivergedError, RewardError, UserError, need, say
 from parts.models import keep_differentiable, nf4_config
+from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
 from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
+from programs.grpo_train.conversations_for_trl import (
+    brief,
+    check_conversation_length,
+    check_sampling_apart,
+    conversation_entry,
+    conversation_metrics,
+    rollout_function,
+)
 from programs.grpo_train.evaluation import evaluate
 from programs.grpo_train.rewards import Scorer, Stage, signal_free
 from programs.grpo_train.run_log import our_metrics
@@ -24,8 +33,17 @@ class GrpoRun:
     `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
     """
 
-    def __init__(self, config: Config, plan: BatchPlan, scorer: Scorer, stages: list[Stage], held_out: list[dict]):
+    def __init__(
+        self,
+        config: Config,
+        plan: BatchPlan,
+        scorer: Scorer,
+        stages: list[Stage],
+        held_out: list[dict],
+        setup: PlaySetup | None = None,
+    ):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
+        self.setup = setup  # what conversations are played with
         self.trainer = self.log = self.stop = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
@@ -43,7 +61,8 @@ class GrpoRun:
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
-        metrics, samples = evaluate(self.config, self.trainer, self.scorer, self.stages[-1], self.held_out)
+        goal = self.stages[-1]
+        metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
@@ -91,7 +110,7 @@ class GrpoRun:
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if config.sample_every and step % config.sample_every == 0 and self.scorer.latest:
-            self.log.samples(step, "train", self.scorer.samples(self.trainer.eos_token_ids))
+            self.log.samples(step, "train", self.latest_samples())
         self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
@@ -100,6 +119,14 @@ class GrpoRun:
         if self.pending and step % config.logging_steps:
             self.write(step, {})
         return control
+
+    def latest_samples(self) -> list[dict]:
+        """The latest rollout of this process."""
+        samples = self.scorer.samples(self.trainer.eos_token_ids)
+        if self.setup:
+            talks = [row["talk"] for row in self.scorer.latest["rows"]]
+            samples = [s | conversation_entry(self.setup, talk) for s, talk in zip(samples, talks, strict=True)]
+        return samples
 
     def on_save(self, args, state, control, **_):
         """Leave a checkpoint as others can read it, with the start's tokenizer."""
@@ -130,6 +157,9 @@ class GrpoRun:
         self.scorer.seconds, group = 0.0, self.config.num_generations
         if "reward" in logs:  # absent where the step trained on an earlier step's rollout
             metrics["reward/zero_std_frac"] = signal_free(gather_object(self.scorer.scores()), group)
+            if self.setup:
+                talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
+                metrics |= conversation_metrics(gather_object(talks))
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1
@@ -193,8 +223,11 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
     order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
     sent = [as_turns(row["prompt"], config.chat) for row in rows]
+    if run.setup:  # see rollout_function
+        sent = list(map(str, range(len(rows))))
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
     extra = adapters_and_rounding(config, args)
+    extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
         trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
@@ -213,7 +246,11 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
-    check_length(config, trainer.model, [*rows, *run.held_out])
+    if run.setup:
+        check_conversation_length(config, trainer.model)
+        check_sampling_apart(trainer)
+    else:
+        check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
 
 

@@ -37,7 +37,7 @@ def trl_settings(config: Config, steps: int) -> dict:
         "remove_unused_columns": False,  # prompt_order shuffles; rewards need their rows
     }
     if config.use_vllm == "colocate":
-        settings["vllm_max_model_length"] = config.max_prompt_length + config.max_completion_length
+        settings["vllm_max_model_length"] = config.conversation_tokens
     settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
     extra = trainer_fields(config.trainer_args)
     settings["chat_template_kwargs"] = trl_template_settings(config)

@@ -1,0 +1,167 @@
+"""Conversations with environments and tools for TRL: its rollout function, what rewards see, and what is logged.
+
+TRL is given the conversations through its `rollout_func`: the same play as everywhere else, with the model sampled by
+TRL. `env_mask` tells it which tokens were sampled; all else stands in no loss.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+
+from parts.conversations import Conversation
+from parts.environments import Environments, load_environments, load_tools
+from parts.messages import need
+from parts.play import play, play_metrics
+from parts.play_setup import (
+    OF_ENVIRONMENT,
+    PlaySetup,
+    as_rewards_see,
+    check_environment_rows,
+    check_environments,
+    check_has_template,
+    make_play_setup,
+    pays,
+    pieces,
+    playable_rows,
+)
+from parts.processes import world
+from parts.reward_texts import visible_text
+from programs.grpo_train.rewards import Scorer, Stage, environment_score
+from programs.grpo_train.settings import Config
+
+
+def load_kinds(config: Config, tokenizer) -> Environments | None:
+    """The environments of --environment or --tools, if any."""
+    if not config.converses:
+        return None
+    check_has_template(config, tokenizer)
+    return load_tools(config.tools) if config.tools else load_environments(config.environment)
+
+
+def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
+    """Put the environments' own score beside the rewards of every stage, with weight 1; refuse what nothing pays."""
+    check_environments(config, environments, scorer.functions)
+    kinds = environments.kinds.values()
+    if not any(map(pays, kinds)):
+        return
+    own = {OF_ENVIRONMENT: environment_score}
+    scored = any(kind.scores for kind in kinds)  # then it is what a held-out row's full marks are
+    scorer.functions = own | scorer.functions if scored else scorer.functions | own
+    for stage in stages:
+        stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
+    scorer.enter(stages[0])
+
+
+def end_ids_of(config: Config, tokenizer) -> list[int]:
+    """The tokens that end an answer, as TRL has them, without the weights."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        found = GenerationConfig.from_pretrained(config.model).eos_token_id
+    except OSError:  # no such file
+        found = GenerationConfig.from_model_config(AutoConfig.from_pretrained(config.model)).eos_token_id
+    return sorted({*(found if isinstance(found, list) else [found]), tokenizer.eos_token_id} - {None})
+
+
+def prepare_conversations(
+    config: Config, tokenizer, environments: Environments, rows: list[dict], held_out: list[dict]
+) -> tuple[PlaySetup, list[dict], list[dict]]:
+    """What is needed to play, and the rows that can be played."""
+    check_environment_rows(environments, rows + held_out)
+    setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
+    limit = "max_prompt_length"
+    kept = playable_rows(config, setup, rows, config.data, limit)
+    return setup, kept, playable_rows(config, setup, held_out, "held-out prompts", limit)
+
+
+def check_conversation_length(config: Config, model) -> None:
+    """Raise UserError if a conversation can be longer than the model's positions."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_completion_length",
+    )
+
+
+def check_sampling_apart(trainer) -> None:
+    """Raise UserError where all processes sample together: their conversations have different numbers of turns."""
+    plugin = trainer.accelerator.state.deepspeed_plugin
+    together = {
+        "FSDP": trainer.is_fsdp_enabled,
+        "DeepSpeed ZeRO-3": plugin is not None and plugin.zero_stage == 3,
+        "--use_vllm server": trainer.use_vllm and trainer.vllm_mode == "server",
+        "vllm_tensor_parallel_size": trainer.use_vllm and trainer.vllm_tensor_parallel_size > 1,
+    }
+    found = [name for name, given in together.items() if given and world()[1] > 1]
+    need(
+        not found,
+        f"got conversations with {', '.join(found)} and {world()[1]} processes, which then sample together, though "
+        "conversations differ in turns; expected processes that sample by themselves; try plain data parallelism, "
+        "ZeRO-2, or --use_vllm colocate",
+    )
+
+
+def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
+    """TRL's rollout_func: play a conversation for each prompt, sampled by TRL's trainer.
+
+    TRL hands it nothing of a row but the prompt, so the data set's prompts are the numbers of rows.
+    """
+
+    def rollout(prompts: list[str], trainer) -> dict:
+        def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+            ids, logprobs = trainer._generate_single_turn(so_far, None, {}, 1)  # as TRL's own loop of tools does
+            return list(zip(ids, logprobs or [[0.0] * len(answer) for answer in ids], strict=True))
+
+        rows = [scorer.rows[int(prompt)] for prompt in prompts]
+        talks = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+        scorer.heard = heard(rows, talks)
+        return {
+            "prompt_ids": [talk.prompt_ids for talk in talks],
+            "completion_ids": [talk.response_ids for talk in talks],
+            "logprobs": [talk.rollout_logprobs for talk in talks] if trainer.use_vllm else None,
+            "env_mask": [talk.response_mask for talk in talks],
+        }
+
+    return rollout
+
+
+def heard(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows as rewards see them, with their conversation and, as TRL names it, its environment; and the messages."""
+    seen, said = as_rewards_see(rows, talks)
+    return [
+        {**row, "talk": talk, "columns": {**row["columns"], "environments": talk.environment}}
+        for row, talk in zip(seen, talks, strict=True)
+    ], said
+
+
+def answers_of(talk: Conversation) -> list[list[int]]:
+    """Token ids of each answer."""
+    return [talk.response_ids[start:end] for start, end in talk.spans]
+
+
+def brief(setup: PlaySetup, talk: Conversation) -> Conversation:
+    """A conversation for metrics, as processes exchange it; finished if all of its answers ended by themselves."""
+    finished = all(map(setup.bridge.ends, answers_of(talk)))
+    return dataclasses.replace(talk, kind=None, environment=None, prompt="", messages=[], finished=finished)
+
+
+def conversation_entry(setup: PlaySetup, talk: Conversation) -> dict:
+    """What a sample has of a conversation."""
+    bridge, short = setup.bridge, brief(setup, talk)
+    return {
+        "prompt": talk.prompt,
+        "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers_of(talk)),
+        "finished": short.finished,
+        "length": sum(talk.response_mask),  # what was sampled
+        "ended_by": talk.ended_by,
+        "turn_rewards": talk.turn_rewards,
+        "messages": talk.messages,
+        "pieces": pieces(bridge.tokenizer, talk),
+        "talk": short,
+    }
+
+
+def conversation_metrics(talks: list[Conversation]) -> dict[str, float]:
+    """Metrics of the conversations of a rollout, of `brief`; TRL counts as cut off those whose last answer is."""
+    return play_metrics(talks) | {"rollout/truncated_frac": statistics.fmean(not talk.finished for talk in talks)}

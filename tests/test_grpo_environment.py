@@ -1,0 +1,516 @@
+"""Conversations through TRL: the same as TRL's own loop of tools gives, only what was sampled trains, runs go on."""
+
+import copy
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from chat_tokenizers import chat_tokenizer
+from conftest import EVAL_DATA, SHAPE, load_script
+from safetensors.torch import load_file
+
+grpo = load_script("grpo_train")
+
+OWN = '''
+BROKEN = False
+SEEN = []
+
+
+class Adder:
+    """Counts in `get_reward` what was noted; the bug is switched on by a test."""
+
+    def reset(self, answer: str, **row):
+        SEEN.append({"answer": answer, **row})
+        self.answer, self.total = answer, 0.0
+        return " Use add."
+
+    def add(self, a: int, b: int) -> int:
+        """Add.
+
+        Args:
+            a: A number.
+            b: Another.
+        """
+        self.total += 1.0
+        return a + b
+
+    def fail(self) -> str:
+        """Raise."""
+        raise ValueError("no such luck")
+
+    def rude(self) -> str:
+        """Return a control token."""
+        return "<|im_end|>"
+
+    async def later(self) -> str:
+        """Come later."""
+        self.total += 10.0
+        return "late"
+
+    def get_reward(self) -> float:
+        return self.total
+
+
+class Talk:
+    def reset(self, answer, **row):
+        self.heard = 0
+
+    def reply(self, text):
+        self.heard += 1
+        return "Again." if self.heard < 2 and not (BROKEN and self.nothing) else None
+
+    def get_reward(self):
+        return float(self.heard)
+
+
+class Silent:
+    def reset(self, **row):
+        pass
+
+    def reply(self, text):
+        return None
+
+
+class Narrow(Talk):
+    def reset(self, number):
+        self.heard = 0
+
+
+MIXED = {"adder": Adder, "silent": Silent}
+
+
+def add_up(a: int, b: int) -> int:
+    """Add.
+
+    Args:
+        a: A number.
+        b: Another.
+    """
+    return a + b
+
+
+async def shout(text: str) -> str:
+    """Write large.
+
+    Args:
+        text: What.
+    """
+    return text.upper()
+
+
+def reply(text: str) -> str:
+    """Say.
+
+    Args:
+        text: What.
+    """
+    return text
+
+
+def bare(x):
+    return x
+
+
+def length(prompts, completions, **kwargs):
+    return [float(len(c)) for c in completions]
+
+
+def totals(prompts, completions, environments, answer, **kwargs):
+    assert [p[-1]["content"].endswith("Use add.") for p in prompts] == [True] * len(prompts)
+    return [environment.total for environment in environments]
+
+
+def environment(prompts, completions, **kwargs):
+    return [0.0] * len(completions)
+'''
+
+
+def own_module():
+    """The user's file as the script has imported it."""
+    return next(m for n, m in sys.modules.items() if n.startswith("environment_own_"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the user's file, data, and a random model with Qwen2.5's chat template, which TRL can parse."""
+    import transformers
+
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "own.py").write_text(OWN)
+    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:4]]
+    rows = [{**row, "level": i, "environment": ["adder", "silent"][i % 2]} for i, row in enumerate(rows)]
+    rows[3]["prompt"] = rows[3]["prompt"][0]["content"]
+    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for row in rows:
+        del row["environment"]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
+    end = tokenizer.eos_token_id
+    torch.manual_seed(0)
+    shape = {**SHAPE, "vocab_size": len(tokenizer), "eos_token_id": end, "max_position_embeddings": 2048}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
+    model.save_pretrained(folder / "model")
+    tokenizer.pad_token = "<s>"
+    tokenizer.save_pretrained(folder / "model")
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(folder / "bare")
+    return folder
+
+
+@pytest.fixture
+def ours(no_curves, capsys):
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+
+    def run(*flags):
+        return grpo.main([*map(str, flags)]), *capsys.readouterr()
+
+    return run
+
+
+def flags_of(place, name="Adder", *more) -> list[str]:
+    """Flags of a small run with one of the user's environments."""
+    files = [f"--data={place / 'rows.jsonl'}", f"--eval_data={place / 'rows.jsonl'}", f"--model={place / 'model'}"]
+    sizes = ["--per_device_train_batch_size=4", "--num_generations=4", "--max_completion_length=96", "--plot_every=0"]
+    sizes += ["--eval_every=0", "--sample_every=1", "--max_turns=3", "--max_prompt_length=1300"]
+    return [*files, *sizes, "--max_conversation_tokens=2048", f"--environment={place / 'own.py'}:{name}", *more]
+
+
+def tiny_flags(place, name="Talk", *more) -> list[str]:
+    """Flags of a run of the embedded model, which talks and calls nothing."""
+    kept = [flag for flag in flags_of(place, name) if not flag.startswith(("--model", "--max_"))]
+    return [*kept, "--max_turns=2", "--max_completion_length=12", "--max_prompt_length=32", *more]
+
+
+def call(name: str, **arguments) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
+
+
+END = "<|im_end|>"
+SCRIPTS = [  # the answers of four conversations
+    ["I add." + call("add", a=2, b=3) + END, "5" + END],
+    [call("add", a=1, b=1) + "\n" + call("fail") + END, call("later") + END, "Done" + END],
+    ["Nothing" + END],
+    [call("add", a=7, b=7) + END, call("nosuch", x=1) + END, call("add", a=1, b=0) + END],  # the last is not made
+]
+
+
+class Scripted:
+    """The place of TRL's sampling: each conversation, known by its tokens so far, has answers of its own."""
+
+    def __init__(self, tokenizer, scripts):
+        self.encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids
+        self.scripts, self.talks = scripts, []
+
+    def __call__(self, prompt_ids, images, fields, num_generations, has_tool_images=False):
+        if not self.talks:
+            self.talks = [([*ids], iter(script)) for ids, script in zip(prompt_ids, self.scripts, strict=True)]
+        left, answers = [*range(len(self.talks))], []
+        for ids in prompt_ids:
+            i = next(i for i in left if ids[: len(self.talks[i][0])] == self.talks[i][0])
+            left.remove(i)
+            answers.append(self.encode(next(self.talks[i][1])))
+            self.talks[i] = ([*ids, *answers[-1]], self.talks[i][1])
+        return answers, None
+
+
+@pytest.fixture(scope="module")
+def both(place):
+    """Our trainer, and what it and TRL's own loop with the same class, unchanged, make of the same answers."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    caught = []
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(grpo, "run_steps", lambda trainer, checkpoint: caught.append(trainer) or 1 / 0)
+        grpo.main([*flags_of(place, "Adder"), f"--output_dir={place / 'mine'}"])
+    row = json.loads((place / "rows.jsonl").read_text().splitlines()[2])
+    sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 800}
+    args = GRPOConfig(output_dir=str(place / "trl"), use_cpu=True, bf16=False, report_to="none", **sizes)
+    args.max_tool_calling_iterations = 2
+    rows = [copy.deepcopy(row) for _ in range(4)]
+    theirs = {"args": args, "train_dataset": Dataset.from_list(rows), "reward_funcs": []}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+        plain = GRPOTrainer(model=str(place / "model"), environment_factory=own_module().Adder, **theirs)
+
+    def rollouts(scripts=SCRIPTS) -> list[dict]:
+        found = []
+        for trainer, given in ((caught[0], [{"prompt": "2", "row": 2}] * 4), (plain, rows)):
+            trainer._generate_single_turn = Scripted(trainer._tokenizer, scripts)
+            trainer.model.train()
+            found.append(trainer._generate_and_score_completions(given))
+        return found
+
+    return caught[0], rollouts
+
+
+def test_conversations_are_those_of_trls_own_loop(both):
+    """Same tokens, same mask, same rewards, from the class that TRL is handed as environment_factory."""
+    trainer, (mine, theirs) = both[0], both[1]()
+    for name in ("prompt_ids", "prompt_mask", "completion_mask", "tool_mask", "advantages"):
+        assert torch.equal(mine[name], theirs[name]), name
+    kept = mine["completion_mask"].bool()
+    assert torch.equal(mine["completion_ids"][kept], theirs["completion_ids"][kept])
+    text = texts(trainer, mine)
+    assert [t.count("<tool_response>") for t in text] == [1, 3, 0, 2] and "no such luck" in text[1]
+    assert len({*mine["advantages"].tolist()}) == 3  # totals 1, 11, 0, 1
+
+
+def texts(trainer, output: dict) -> list[str]:
+    """The texts of a rollout's completions."""
+    kept = output["completion_mask"].bool()
+    return [trainer._tokenizer.decode(ids[m]) for ids, m in zip(output["completion_ids"], kept, strict=True)]
+
+
+def test_what_trls_own_loop_does_otherwise(both):
+    """What references/environments.md says of it: unreadable calls, answers cut off, control tokens in results."""
+    unread = "<tool_call>oops</tool_call>" + END
+    scripts = [[unread, "a" + END], [call("fail"), "b" + END], [call("rude") + END, "c" + END], ["d" + END]]
+    mine, theirs = (texts(both[0], output) for output in both[1](scripts))
+    assert theirs[0] == unread and mine[0].startswith(unread + "\n<|im_start|>user") and mine[0].endswith("a" + END)
+    after = mine[1].removeprefix(call("fail"))
+    assert after.startswith(END + "\n") and theirs[1] == call("fail") + after.removeprefix(END)
+    answers = [
+        (ids == both[0]._tokenizer.eos_token_id).sum().item()
+        for output in both[1](scripts)
+        for ids in output["completion_ids"][2:3]
+    ]
+    assert mine[2] == theirs[2] and answers[1] == answers[0] + 1  # one token there, letters here
+
+
+def test_what_trl_trains_on_is_what_was_sampled(both):
+    trainer, (mine, _) = both[0], both[1]()
+    for i, script in enumerate(SCRIPTS):
+        sampled = (mine["tool_mask"][i] * mine["completion_mask"][i]).bool()
+        assert trainer._tokenizer.decode(mine["completion_ids"][i][sampled]) == "".join(script)
+
+
+def test_an_answer_ends_where_trl_ends_it(both):
+    trainer = both[0]
+    config = grpo.parse_arguments(["--model", trainer.model.config.name_or_path])
+    assert grpo.end_ids_of(config, trainer._tokenizer) == sorted(trainer.eos_token_ids)
+
+
+# ------------------------------------------------------------------------------------------------ rollouts
+
+
+def played(ready, numbers: list[int], scripts=SCRIPTS):
+    """A rollout of prepared rows with scripted answers and log-probs, as TRL calls for it with vLLM."""
+    sampling = Scripted(ready.tokenizer, scripts)
+
+    def sample(*given):
+        ids, _ = sampling(*given)
+        return ids, [[-1.0] * len(answer) for answer in ids]
+
+    trainer = SimpleNamespace(use_vllm=True, _generate_single_turn=sample)
+    return grpo.rollout_function(ready.setup, ready.scorer)([str(n) for n in numbers], trainer)
+
+
+def scores_of(ready, out: dict, numbers: list[int]) -> dict[str, list]:
+    """What each function says to TRL."""
+    extras = {"trainer_state": None, "log_extra": None, "log_metric": None}
+    given = {"prompts": [""] * 4, "completions": [""] * 4, "completion_ids": out["completion_ids"], "row": numbers}
+    return {reward.__name__: reward(**given, **extras) for reward in ready.scorer.for_trl()}
+
+
+def test_environments_have_the_columns_of_their_rows_and_rewards_see_what_was_said(place):
+    rewards = [f"--reward={place / 'own.py'}:{name}" for name in ("totals*0.5", "length")]
+    ready = grpo.prepare_run(grpo.parse_arguments(flags_of(place, "Adder", *rewards)))
+    seen = own_module().SEEN
+    seen.clear()
+    numbers = [0, 0, 3, 3]
+    out = played(ready, numbers)
+    rows = [json.loads(line) for line in (place / "rows.jsonl").read_text().splitlines()]
+    rows[3]["prompt"] = [{"role": "user", "content": rows[3]["prompt"]}]
+    assert seen == [rows[n] for n in numbers]
+    for ids, mask, logprobs in zip(out["completion_ids"], out["env_mask"], out["logprobs"], strict=True):
+        assert logprobs == [-1.0 * m for m in mask] and len(ids) == len(mask)
+    assert scores_of(ready, out, numbers) == {
+        "environment": [1.0, 11.0, 0.0, 1.0],
+        "totals": [1.0, 11.0, 0.0, 1.0],
+        "length": [3.0, 6.0, 1.0, 5.0],
+    }
+    assert ready.scorer.scores() == [1.5 + 3, 16.5 + 6, 0 + 1, 1.5 + 5]
+    entry = grpo.conversation_entry(ready.setup, ready.scorer.latest["rows"][3]["talk"])
+    assert (entry["ended_by"], entry["finished"], entry["length"]) == ("turns", True, sum(out["env_mask"][3]))
+    assert [p["sampled"] for p in entry["pieces"]] == [True, False, True, False, True]
+    talks = [grpo.brief(ready.setup, row["talk"]) for row in ready.scorer.latest["rows"]]
+    got = grpo.conversation_metrics(talks)
+    assert (got["rollout/turns_mean"], got["rollout/limit_frac"], got["rollout/truncated_frac"]) == (9 / 4, 1 / 4, 0)
+    assert (got["tool/calls_mean"], got["tool/failure_frac"]) == (6 / 4, 2 / 6)
+
+
+def test_a_dictionary_mixes_environments_and_what_pays_nothing_is_left_to_the_rewards(place):
+    more = [f"--reward={place / 'own.py'}:length*0.1", f"--data={place / 'mixed.jsonl'}"]
+    ready = grpo.prepare_run(
+        grpo.parse_arguments([*flags_of(place, "MIXED", *more), f"--eval_data={place}/mixed.jsonl"])
+    )
+    out = played(ready, [0, 1], [SCRIPTS[0], ["Hm" + END]])
+    assert scores_of(ready, out, [0, 1]) == {"environment": [1.0, None], "length": [3.0, 1.0]}
+    assert ready.scorer.scores() == [pytest.approx(1.3), pytest.approx(0.1)]
+
+
+def test_functions_are_tools(place):
+    flags = [f for f in flags_of(place) if not f.startswith("--environment")]
+    flags += [f"--tools={place / 'own.py'}:add_up, shout", f"--reward={place / 'own.py'}:length"]
+    flags += ["--tool_characters=3", "--tool_timeout=7", "--tool_format=qwen_xml", "--tool_format=hermes"]
+    ready = grpo.prepare_run(grpo.parse_arguments(flags))
+    kind = ready.setup.environments.kinds[None]
+    assert kind.tool_names == ["add_up", "shout"] and [*ready.scorer.functions] == ["length"]
+    assert (ready.setup.limits.seconds, ready.setup.limits.turns, ready.setup.form) == (7.0, 3, "hermes")
+    script = [call("add_up", a=2, b=3) + call("shout", text="heyday") + END, "ok" + END]
+    out = played(ready, [0], [script])
+    talk = ready.scorer.latest or ready.scorer.heard[0][0]["talk"]
+    assert [m["content"] for m in talk.messages if m["role"] == "tool"] == [
+        "5",
+        "HEY\n[cut: the first 3 of 6 characters]",
+    ]
+    assert scores_of(ready, out, [0])["length"] == [4.0] and talk.kind.make() is not talk.environment
+
+
+def test_held_out_conversations_give_vllm_its_weights_once(place):
+    config = grpo.parse_arguments(flags_of(place))
+    ready = grpo.prepare_run(config)
+    sampling, synced = Scripted(ready.tokenizer, SCRIPTS), []
+    engine = SimpleNamespace(temperature=0.9, sync_weights=lambda: synced.append(1))
+    engine.generate = lambda prompts, images, n: (None, sampling(prompts, None, {}, 1)[0])
+    trainer = SimpleNamespace(use_vllm=True, vllm_generation=engine)
+    talks = grpo.greedy_conversations(ready.config, trainer, ready.setup, ready.held_out)
+    assert [talk.score for talk in talks] == [1.0, 11.0, 0.0, 1.0] and synced == [1]
+
+
+def test_processes_that_sample_together_are_refused(monkeypatch):
+    plugin = SimpleNamespace(zero_stage=3)
+    settings = {"is_fsdp_enabled": False, "use_vllm": True, "vllm_mode": "server", "vllm_tensor_parallel_size": 1}
+    state = SimpleNamespace(accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)))
+    trainer = SimpleNamespace(**settings, **vars(state))
+    grpo.check_sampling_apart(trainer)
+    monkeypatch.setattr(grpo, "world", lambda: (0, 2))
+    with pytest.raises(grpo.UserError, match="DeepSpeed ZeRO-3, --use_vllm server and 2 processes"):
+        grpo.check_sampling_apart(trainer)
+    trainer.vllm_mode, plugin.zero_stage = "colocate", 2
+    grpo.check_sampling_apart(trainer)
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+
+def lines_of(folder, name="metrics.jsonl") -> list[dict]:
+    """Lines of a log, without what a clock says."""
+    rows = map(json.loads, (folder / name).read_text().splitlines())
+    return [{k: v for k, v in row.items() if not k.startswith(("time/", "tool/seconds"))} for row in rows]
+
+
+def test_a_run_with_tools_logs_its_conversations(place, ours, tmp_path, monkeypatch):
+    from trl import GRPOTrainer
+
+    turn = []  # of each rollout, and of the evaluations
+
+    def sample(trainer, prompts, *_):
+        fresh = not turn or prompts[0] == turn[-1][1]
+        if fresh:
+            turn.append((Scripted(trainer._tokenizer, SCRIPTS), prompts[0]))
+        return turn[-1][0](prompts, None, {}, 1)
+
+    def rollout(setup, scorer):
+        return lambda prompts, trainer: turn.clear() or play(setup, scorer)(prompts, trainer)
+
+    def greedy(trainer, prompts, size, sync=True):
+        turn.clear() if sync else None
+        return sample(trainer, prompts)[0]
+
+    play = grpo.rollout_function
+    monkeypatch.setattr(grpo, "rollout_function", rollout)
+    monkeypatch.setattr(grpo, "greedy_completions", greedy)
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", sample)
+    folder = tmp_path / "run"
+    code, _, error = ours(*flags_of(place, "Adder", "--steps=2", f"--output_dir={folder}"))
+    assert code == 0, error
+    first, *steps = lines_of(folder)
+    assert len(steps) == 2
+    expected = {"environment": 13 / 4, "turns_mean": 9 / 4, "calls_mean": 6 / 4, "accuracy": 3 / 4}
+    assert {name: first[f"eval/{name}"] for name in expected} == expected
+    for line in steps:
+        assert line["reward/mean"] == line["reward/environment"] == 13 / 4
+        names = ("rollout/turns_mean", "rollout/limit_frac", "tool/calls_mean", "tool/failure_frac")
+        assert [line[name] for name in names] == [9 / 4, 1 / 4, 6 / 4, pytest.approx(2 / 6)]
+        assert line["optim/grad_norm"] > 0
+    entries = lines_of(folder, "samples.jsonl")
+    assert sorted((e["step"], e["kind"]) for e in entries[::4]) == [
+        (0, "eval"),
+        (1, "train"),
+        (2, "eval"),
+        (2, "train"),
+    ]
+    entry = next(e for e in entries if e["kind"] == "train")
+    assert [m["role"] for m in entry["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert entry["messages"][0]["content"].endswith(" Use add.") and "Use add." not in str(entry["prompt"])
+    assert entry["completion"] == "I add." + call("add", a=2, b=3) + "\n5" and entry["score"] == 1.0
+    before, after = (load_file(f / "model.safetensors") for f in (place / "model", folder / "final"))
+    assert any(not torch.equal(before[name], after[name]) for name in after)
+
+
+def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place, ours, tmp_path):
+    flags = [*tiny_flags(place), "--lr_scheduler_type=constant", "--save_steps=1"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert ours(*flags, "--steps=3", f"--output_dir={whole}")[0] == 0
+    assert ours(*flags, "--steps=1", f"--output_dir={parts}")[0] == 0
+    metrics = lines_of(whole)
+    assert [line["rollout/turns_mean"] for line in metrics[1:]] == [2.0] * 3
+    own_module().BROKEN = True
+    code, _, error = ours(*flags, "--steps=3", f"--output_dir={parts}", "--resume")
+    own_module().BROKEN = False
+    line = 1 + OWN.split("self.nothing")[0].count("\n")
+    assert code == 3 and f"own.py:{line}" in error and "AttributeError" in error and "row " in error
+    assert "Traceback" not in error
+    assert ours(*flags, "--steps=3", f"--output_dir={parts}", "--resume")[0] == 0
+    assert lines_of(parts)[2:] == metrics[2:]
+    a, b = (load_file(folder / "final" / "model.safetensors") for folder in (whole, parts))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+REFUSED = [
+    (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 12"),
+    (["--max_turns=100"], "at most the model's 1024"),
+    (["--tool_format=hermes"], "environment without tools"),
+    (["--environment=nothing.py:X"], "no file 'nothing.py'"),
+    (["--environment={own}:Silent"], "got no get_reward and no --reward"),
+    (["--environment={own}:Narrow"], "reset does not take this data"),
+    (["--environment={own}:Adder"], "got a chat template that shows no|does not show the tools"),
+    (["--reward={own}:environment"], "the name of the environment's own score"),
+    (["--environment="], "got max_turns 2 without an environment"),
+    (["--model={place}/bare"], "got --environment, but the tokenizer"),
+    (["--trainer_args", "max_tool_calling_iterations=3"], "try --max_turns"),
+    (["--tools={own}:add_up"], "got --environment and --tools"),
+    (["--environment=", "--tools={own}:add_up"], "got --tools without a reward"),
+    (["--environment=", "--tools={own}:bare", "--reward={own}:length"], "tool bare has no schema"),
+    (["--environment=", "--tools={own}:ad_up", "--reward={own}:length"], "has no function 'ad_up'|try add_up"),
+    (["--environment=", "--tools={own}:reply", "--reward={own}:length"], "'reply' is taken"),
+    (["--environment=", "--tools={own}:add_up,add_up", "--reward={own}:length"], "'add_up' is taken"),
+    (["--environment=", "--tools=none.py:f", "--reward={own}:length"], "no file 'none.py'"),
+]
+
+
+@pytest.mark.parametrize(("flags", "part"), REFUSED, ids=[part for _, part in REFUSED])
+def test_what_cannot_be_is_refused_before_the_first_step(place, ours, tmp_path, flags, part):
+    folder = tmp_path / "run"
+    given = [flag.format(own=place / "own.py", place=place) for flag in flags]
+    code, _, error = ours(*tiny_flags(place, "Talk", *given), f"--output_dir={folder}")
+    assert code == 2 and any(text in error for text in part.split("|")), error
+    assert "Traceback" not in error and not (folder / "metrics.jsonl").exists()
+
+
+def test_a_dry_run_shows_the_environment(place, ours):
+    code, out, error = ours(*flags_of(place), "--dry_run")
+    assert code == 0, error
+    plan = json.loads(out)
+    assert plan["environment"] == {
+        "tools": {"Adder": ["add", "fail", "later", "rude"]},
+        "tool_format": "hermes",
+        "conversation_tokens": 2048,
+    }
+    assert plan["batch"]["completion_tokens_at_most"] == 100 * 4 * 3 * 96
+    config = grpo.parse_arguments(flags_of(place, "Adder", "--use_vllm=colocate", "--max_conversation_tokens=0"))
+    assert grpo.trl_settings(grpo.fill_in(config, 10**9), 1)["vllm_max_model_length"] == 1300 + 3 * 96
