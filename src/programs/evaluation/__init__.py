@@ -43,6 +43,7 @@ ROOMS = (
     "own_tasks",
     "prompts",
     "cache",
+    "environment_task",
     "report",
     "run",
     "task_table",
