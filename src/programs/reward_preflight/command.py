@@ -44,7 +44,11 @@ def make_parser() -> argparse.ArgumentParser:
     flag("max_characters", "the same limit in characters, where 4 a token is wrong", type=int, metavar="N")
     flag("prompt_column", "column with the prompt", default="prompt", metavar="NAME")
     flag("completion_column", "column that --score scores", default="completion", metavar="NAME")
-    flag("gold_column", "column with the reference completion (default: the usual names)", metavar="NAME")
+    flag(
+        "gold_column",
+        "column with the reference completion, or a conversation's answers (default: usual names)",
+        metavar="NAME",
+    )
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, metavar="TEXT")
     flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
@@ -64,14 +68,30 @@ def make_parser() -> argparse.ArgumentParser:
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
     flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
     flag("max_turns", "answers in a conversation with an environment", type=int, default=8, metavar="N")
-    flag("tool_timeout", "seconds for an answer's tool calls together, or for a reply", type=float, default=30.0)
+    flag(
+        "tool_timeout",
+        "seconds for an answer's tool calls together, or for a reply",
+        type=float,
+        default=30.0,
+        metavar="S",
+    )
     flag("tool_characters", "longer results of tools are cut", type=int, default=8000, metavar="N")
     says = "what gold says in a conversation, (messages, tools, row) -> text or call"
     flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
     flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
-    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="")
-    flag("chat_template_kwargs", 'JSON object for that template, such as {"enable_thinking": false}', default="")
-    flag("tool_format", "form of tool calls of --tokenizer (default: what its chat template shows)", default="")
+    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
+    flag(
+        "chat_template_kwargs",
+        'JSON object for that template, such as {"enable_thinking": false}',
+        default="",
+        metavar="JSON",
+    )
+    flag(
+        "tool_format",
+        "form of tool calls of --tokenizer (default: what its chat template shows)",
+        default="",
+        metavar="NAME",
+    )
     flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
     flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
