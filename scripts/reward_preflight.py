@@ -28,8 +28,8 @@ samples, so few samples per prompt forecast too much.
 `--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
 marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
 wrong_arguments, endless, injection (control tokens, orders, code and 10 MB, as answers and arguments). Gold is the
-first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"} or a
-list of calls; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
+first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"}
+or several; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
 columns with the answer; the reference completion, in the format that is paid best. A conversation is played alone; some
 are again, all at once turn by turn, and with an object that served another: what changes then is played in new
 processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and
@@ -3639,6 +3639,35 @@ def share_of(text: str) -> tuple[str, float]:
     return name, float(value)
 
 
+def environment_flags(flag) -> None:
+    """The flags that go with --environment."""
+    flag("max_turns", "answers in a conversation with an environment", type=int, default=8, metavar="N")
+    flag(
+        "tool_timeout",
+        "seconds for an answer's tool calls together, or for a reply",
+        type=float,
+        default=30.0,
+        metavar="S",
+    )
+    flag("tool_characters", "longer results of tools are cut", type=int, default=8000, metavar="N")
+    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
+    flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
+    flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
+    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
+    flag(
+        "chat_template_kwargs",
+        'JSON object for that template, such as {"enable_thinking": false}',
+        default="",
+        metavar="JSON",
+    )
+    flag(
+        "tool_format",
+        "form of tool calls of --tokenizer (default: what its chat template shows)",
+        default="",
+        metavar="NAME",
+    )
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -3683,31 +3712,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
     flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
-    flag("max_turns", "answers in a conversation with an environment", type=int, default=8, metavar="N")
-    flag(
-        "tool_timeout",
-        "seconds for an answer's tool calls together, or for a reply",
-        type=float,
-        default=30.0,
-        metavar="S",
-    )
-    flag("tool_characters", "longer results of tools are cut", type=int, default=8000, metavar="N")
-    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
-    flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
-    flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
-    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
-    flag(
-        "chat_template_kwargs",
-        'JSON object for that template, such as {"enable_thinking": false}',
-        default="",
-        metavar="JSON",
-    )
-    flag(
-        "tool_format",
-        "form of tool calls of --tokenizer (default: what its chat template shows)",
-        default="",
-        metavar="NAME",
-    )
+    environment_flags(flag)
     flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
     flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")

@@ -26,8 +26,8 @@ samples, so few samples per prompt forecast too much.
 `--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
 marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
 wrong_arguments, endless, injection (control tokens, orders, code and 10 MB, as answers and arguments). Gold is the
-first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"} or a
-list of calls; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
+first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"}
+or several; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
 columns with the answer; the reference completion, in the format that is paid best. A conversation is played alone; some
 are again, all at once turn by turn, and with an object that served another: what changes then is played in new
 processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and

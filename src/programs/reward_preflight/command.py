@@ -23,6 +23,35 @@ def share_of(text: str) -> tuple[str, float]:
     return name, float(value)
 
 
+def environment_flags(flag) -> None:
+    """The flags that go with --environment."""
+    flag("max_turns", "answers in a conversation with an environment", type=int, default=8, metavar="N")
+    flag(
+        "tool_timeout",
+        "seconds for an answer's tool calls together, or for a reply",
+        type=float,
+        default=30.0,
+        metavar="S",
+    )
+    flag("tool_characters", "longer results of tools are cut", type=int, default=8000, metavar="N")
+    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
+    flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
+    flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
+    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
+    flag(
+        "chat_template_kwargs",
+        'JSON object for that template, such as {"enable_thinking": false}',
+        default="",
+        metavar="JSON",
+    )
+    flag(
+        "tool_format",
+        "form of tool calls of --tokenizer (default: what its chat template shows)",
+        default="",
+        metavar="NAME",
+    )
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -67,31 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
     flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
-    flag("max_turns", "answers in a conversation with an environment", type=int, default=8, metavar="N")
-    flag(
-        "tool_timeout",
-        "seconds for an answer's tool calls together, or for a reply",
-        type=float,
-        default=30.0,
-        metavar="S",
-    )
-    flag("tool_characters", "longer results of tools are cut", type=int, default=8000, metavar="N")
-    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
-    flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
-    flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
-    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
-    flag(
-        "chat_template_kwargs",
-        'JSON object for that template, such as {"enable_thinking": false}',
-        default="",
-        metavar="JSON",
-    )
-    flag(
-        "tool_format",
-        "form of tool calls of --tokenizer (default: what its chat template shows)",
-        default="",
-        metavar="NAME",
-    )
+    environment_flags(flag)
     flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
     flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
