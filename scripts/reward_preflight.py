@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6", "jinja2"]
+# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6"]
 # ///
 """Check a reward function or an environment on real rows before a run: does it pay what it should, and only that?
 
@@ -2563,6 +2563,8 @@ def template_form(config, environments: Environments) -> str:
     """How a model writes tool calls; UserError where its chat template cannot be continued turn by turn."""
     from transformers import AutoTokenizer
 
+    if not importlib.util.find_spec("jinja2"):  # comes with torch, but not with transformers
+        raise Refused("got --tokenizer without jinja2; expected it for chat templates; try `pip install jinja2`")
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.tokenizer)
     except (OSError, ValueError) as error:

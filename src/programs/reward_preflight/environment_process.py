@@ -3,6 +3,8 @@
 import copy
 import dataclasses
 import hashlib
+import importlib
+import importlib.util
 import json
 import os
 import re
@@ -130,6 +132,8 @@ def template_form(config, environments: Environments) -> str:
     """How a model writes tool calls; UserError where its chat template cannot be continued turn by turn."""
     from transformers import AutoTokenizer
 
+    if not importlib.util.find_spec("jinja2"):  # comes with torch, but not with transformers
+        raise Refused("got --tokenizer without jinja2; expected it for chat templates; try `pip install jinja2`")
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.tokenizer)
     except (OSError, ValueError) as error:
