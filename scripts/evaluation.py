@@ -19,6 +19,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
     reward           reward functions with TRL's signature                           reward:FILE.py:function[*weight]
     custom           your own prompt and score                                       custom:FILE.py:name
+    environment      conversations with --environment FILE.py:Class, as ppo_train    k=1/10
 Every task also takes data=FILE, limit=N and max_new_tokens=N.
 
     mean       standard error s / sqrt(n); 0/1 values: Wilson 1927 interval; others: percentile bootstrap over rows
@@ -30,16 +31,20 @@ dialects to trust), and judging by another model (a reward function may do that)
     python scripts/evaluation.py --task math --data assets/data/arithmetic_eval.jsonl              # CPU, in seconds
     python scripts/evaluation.py --model Qwen/Qwen2.5-0.5B-Instruct --model runs/qwen/final \\
         --task math --data openai/gsm8k:main@test --output_dir runs/before_after              # one GPU, both compared
+    python scripts/evaluation.py --environment examples/environments.py:SecondAttempt --max_turns 2 \\
+        --max_new_tokens 32 --data assets/data/arithmetic_eval.jsonl
     torchrun --nproc_per_node 4 scripts/evaluation.py --model … --task code --data HumanEval.jsonl.gz --n 20
 
-Exit codes: 0 done, 2 bad input, 3 a grader failed.
+Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 import argparse
 import ast
 import asyncio
 import contextlib
+import copy
 import csv
+import ctypes
 import dataclasses
 import difflib
 import functools
@@ -57,9 +62,11 @@ import re
 import sys
 import threading
 import time
+import traceback
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,7 +226,7 @@ class Config(BaseConfig):
     chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file that holds it")
-    reward: list[str] = setting([], "FILE.py:function[*weight] of the task reward, repeatable")
+    reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
@@ -230,6 +237,23 @@ class Config(BaseConfig):
     max_new_tokens: int = setting(256, "longest completion")
     stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
     seed: int = setting(0, "seed of sampling and bootstrap")
+    # conversations
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment")
+    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted")
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply")
+    tool_characters: int = setting(8000, "longer results of tools are cut")
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
     # engine
     engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
@@ -246,6 +270,60 @@ class Config(BaseConfig):
     # report
     bootstrap: int = setting(2000, "bootstrap samples")
     shown_samples: int = setting(50, "samples per task in report.html")
+
+    def __post_init__(self):
+        named = [text.partition(":")[0] for text in self.task]
+        self.task = self.task + ["environment"] * bool(self.environment and "environment" not in named)
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a conversation."""
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
+OF_CONVERSATIONS = (
+    "max_turns",
+    "max_prompt_tokens",
+    "max_conversation_tokens",
+    "tool_timeout",
+    "tool_characters",
+    "tool_format",
+)
+
+
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c, usual = config, Config()
+    for name in OF_CONVERSATIONS:
+        value = getattr(c, name)
+        need(
+            c.environment or value == getattr(usual, name),
+            f"got {name} {value} without an environment; try --environment FILE.py:Class",
+        )
+        above = name in ("max_conversation_tokens", "tool_format") or 0 < value < float("inf")
+        need(above, f"got {name} {value}; expected more than 0")
+    need(c.max_conversation_tokens >= 0, f"got max_conversation_tokens {c.max_conversation_tokens}; expected 0 or more")
+    if not c.environment:
+        return
+    in_data = "expected the data's prompts as they are; try messages in the column prompt"
+    refused = {
+        "--base_url": "which takes and gives text: encoded anew it is not the tokens that were sampled; expected a "
+        "model that takes token ids; try its folder as --model, or --engine vllm",
+        "--completion_column": "expected a model that plays; try --model",
+        "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
+        "--fewshot": in_data,
+        "--system_prompt": in_data,
+    }
+    for flag, why in refused.items():
+        need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
+    off = c.chat_template == "off"
+    need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
+    shortest = c.max_prompt_tokens + c.max_new_tokens
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
 
 
 def spread_pairs(argv: list[str]) -> list[str]:
@@ -490,6 +568,11 @@ def give_template(tokenizer, file: str) -> None:
     """Put the chat template of a file into a tokenizer; nothing for an empty name."""
     if file:
         tokenizer.chat_template = template_text(file)
+
+
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -914,6 +997,1187 @@ class Reward:
         return scores, parts
 
 
+# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is no tool"
+
+
+class EnvironmentFault(UserError):
+    """An environment itself failed: its reset, reply or get_reward, not one of its tools."""
+
+    code = 3
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to make one, and what it can do."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False
+    scores: bool = False
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the methods that are tools."""
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+@dataclass
+class Environments:
+    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+
+    kinds: dict[str | None, EnvironmentKind]
+
+    def kind_of(self, columns: dict) -> EnvironmentKind:
+        """The kind that a row of data has."""
+        if None in self.kinds:
+            return self.kinds[None]
+        name = columns.get(ENVIRONMENT_COLUMN)
+        known = ", ".join(map(str, self.kinds))
+        near = suggest(str(name), list(self.kinds))
+        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
+        return self.kinds[name]
+
+    def reset_arguments(self, prompt, columns: dict) -> dict:
+        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
+        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
+
+    def check_row(self, prompt, columns: dict) -> None:
+        """Raise UserError unless `reset` takes what this row has."""
+        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
+        try:
+            inspect.signature(kind.make().reset).bind(**given)
+        except TypeError as error:
+            raise UserError(
+                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
+                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
+            ) from None
+
+
+def method_names(environment) -> list[str]:
+    """Public functions of an environment's class, as TRL finds them."""
+    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in found if not name.startswith("_")]
+
+
+def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+
+    Args:
+        environment: what has it as an attribute.
+        hint: what to try besides.
+    """
+    from transformers.utils import get_json_schema
+
+    method = getattr(environment, name)
+    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
+    for p in inspect.signature(method).parameters.values():
+        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    try:
+        return get_json_schema(method)
+    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+
+
+def check_hooks(environment, names: list[str], what: str) -> None:
+    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
+        if name not in names:
+            continue
+        signature = inspect.signature(getattr(environment, name))
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+
+
+def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
+    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    try:
+        environment, other = make(), make()
+    except Exception as error:
+        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
+        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
+    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+    names = method_names(environment)
+    check_hooks(environment, names, what)
+    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
+
+
+def load_environments(spec: str) -> Environments:
+    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+
+    Raises:
+        UserError: there is no such file or name, or it breaks the contract.
+    """
+    file, _, name = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    module = import_file("environment", spec, file)
+    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
+    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
+    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
+    found = members.get(name)
+    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(found, dict):
+        return Environments({None: environment_kind(name, found, file, spec)})
+    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+
+
+def fault_place(error: BaseException, file: str) -> str:
+    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (own or frames or [None])[-1]
+    return f"{frame.filename}:{frame.lineno}" if frame else file
+
+
+def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
+    """The error that stops a run where an environment's own method raised."""
+    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+
+
+# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+
+
+class BadCall(Exception):
+    """A tool call that cannot be read; the message is for the model."""
+
+
+def tool_call(name, arguments, identity: str = "") -> dict:
+    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    if isinstance(arguments, str):  # as in OpenAI's API
+        arguments = json.loads(arguments or "{}")
+    if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
+    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
+    return {"id": identity, **call} if isinstance(identity, str) and identity else call
+
+
+def call_of_json(value) -> dict:
+    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    if not isinstance(value, dict):
+        raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
+    return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
+
+
+def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3."""
+    before, *blocks = text.split("<tool_call>")
+    return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
+
+
+def typed_argument(value: str, schema: dict):
+    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
+    if schema.get("type") == "string":
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5."""
+    types = {s["function"]["name"]: s["function"]["parameters"]["properties"] for s in schemas}
+    before, *blocks = text.split("<tool_call>")
+    calls = []
+    for block in blocks:
+        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
+        name, body = found[1].strip(), found[2]
+        pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
+        known = types.get(name, {})
+        calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
+    return before, calls
+
+
+def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    rest = text.strip().removeprefix("<|python_tag|>").strip()
+    if not (rest.startswith("{") and '"name"' in rest):
+        return text, []
+    calls = []
+    while rest:
+        value, end = json.JSONDecoder().raw_decode(rest)
+        calls.append(call_of_json(value))
+        rest = rest[end:].lstrip("; \n")
+    return "", calls
+
+
+def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    before, *blocks = text.split("[TOOL_CALLS]")
+    calls = []
+    for block in map(str.strip, blocks):
+        if block.startswith("["):
+            calls += [call_of_json(value) for value in json.loads(block)]
+            continue
+        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
+        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+    return before, calls
+
+
+def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    before, *blocks = text.split("<｜tool▁call▁begin｜>")
+    calls = []
+    for block in blocks:
+        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
+        if first.strip() == "function":
+            first, _, rest = rest.partition("\n")
+        rest = rest.strip().removeprefix("```json").removesuffix("```")
+        calls.append(tool_call(first.strip(), json.loads(rest)))
+    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
+
+
+def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
+    before, marker, rest = text.partition("<|tool_call_start|>")
+    rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
+    if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
+        return text, []
+    tree = ast.parse(rest, mode="eval").body
+    found = tree.elts if isinstance(tree, ast.List) else []
+    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+        raise BadCall("calls have the form [name(key=value)]")
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    if any(key is None for _, arguments in pairs for key, _ in arguments):
+        raise BadCall("an argument has the form key=value")
+    return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
+
+
+# By name: how to read a format, and what of a chat template shows that it is the model's.
+CALL_FORMATS = {
+    "qwen_xml": (qwen_xml_calls, "<function="),
+    "hermes": (hermes_calls, "<tool_call>"),
+    "mistral": (mistral_calls, "[TOOL_CALLS]"),
+    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
+    "pythonic": (pythonic_calls, "<|tool_call_start|>"),
+    "llama3_json": (llama3_json_calls, '"parameters": '),
+}
+
+
+def trl_response_template(tokenizer) -> dict | None:
+    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    try:
+        from trl.chat_template_utils import add_response_schema
+
+        return add_response_schema(copy.copy(tokenizer)).response_template
+    except (ImportError, ValueError):
+        return None
+
+
+def call_format(tokenizer, choice: str = "") -> str | dict:
+    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+
+    Returns:
+        A name in CALL_FORMATS, or a response template of transformers.
+    """
+    known = [*CALL_FORMATS, "template"]
+    need(
+        not choice or choice in known,
+        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
+    )
+    own = getattr(tokenizer, "response_template", None)
+    if own and choice in ("", "template"):
+        return own
+    need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    if choice:
+        return choice
+    if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
+        for name, (_, mark) in CALL_FORMATS.items():
+            if mark in text:
+                return name
+    found = trl_response_template(tokenizer)
+    if found is None:
+        raise UserError(
+            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+        )
+    return found
+
+
+def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
+    """The assistant's message by a response template of transformers."""
+    message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
+    message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
+    for i, call in enumerate(message.get("tool_calls") or []):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BadCall("a call needs a name and arguments")
+        message["tool_calls"][i] = tool_call(function.get("name"), function.get("arguments"), call.get("id", ""))
+    return message
+
+
+def read_answer(
+    tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
+) -> tuple[dict, str]:
+    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+
+    Args:
+        form: what `call_format` returned.
+        prompt_ids, ids: the tokens before the answer and those of the answer.
+        text: the answer without its end token; what is thought in `<think>` is no call.
+    """
+    try:
+        if isinstance(form, dict):
+            return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
+        thought, closed, rest = text.rpartition("</think>")
+        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
+        if not closed and (begun or text.lstrip().startswith("<think>")):
+            return {"role": "assistant", "content": text}, ""
+        content, calls = CALL_FORMATS[form][0](rest, schemas)
+    except BadCall as error:
+        return {"role": "assistant", "content": text}, str(error)
+    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+    if not calls:
+        return {"role": "assistant", "content": text}, ""
+    return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
+
+
+# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+
+SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
+POLL = 0.02  # seconds between two looks at who is out of time
+LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+
+
+@dataclass
+class Outcome:
+    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+
+    value: object = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+
+class OutOfTime(Exception):
+    """A call gave no answer within its limit."""
+
+
+class LeftBehind(SystemExit):
+    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+
+
+async def limited(awaitable, seconds: float, limit: float):
+    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            return await awaitable
+    except TimeoutError:
+        if not clock.expired():
+            raise  # the function's own
+        raise OutOfTime(f"no answer in {limit:g} s") from None
+
+
+class Job(threading.Thread):
+    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+
+    def __init__(self, calls: list, seconds: float):
+        super().__init__(name="environment", daemon=True)
+        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
+        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def run(self) -> None:
+        """Make the calls."""
+        with contextlib.suppress(LeftBehind):
+            self.gate.acquire()
+            self.begun = time.monotonic()
+            for call in self.calls:
+                start, value, problem = time.monotonic(), None, None
+                try:
+                    value = self.awaited(call(), self.begun + self.seconds - start)
+                except LeftBehind:
+                    raise
+                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                    problem = error
+                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
+
+    def awaited(self, value, seconds: float):
+        """A value, or what it comes to in the event loop where it is awaitable."""
+        if not inspect.isawaitable(value):
+            return value
+        self.awaits = True
+        try:
+            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+        finally:
+            self.awaits = False
+
+    def over(self) -> bool:
+        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        return time.monotonic() >= self.begun + self.seconds
+
+
+def leave_behind(thread: threading.Thread) -> None:
+    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+
+
+def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
+    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    found = outcomes[: len(calls)]
+    late = OutOfTime(f"no answer in {seconds:g} s")
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
+    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
+    rest = len(calls) - len(found) - len(missing)
+    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+
+
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
+def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
+    """Run jobs side by side and return the outcomes of their calls.
+
+    Args:
+        jobs: lists of functions without arguments; those of a job run in order.
+        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+
+    Raises:
+        UserError: an async function blocks the event loop.
+    """
+    results = []
+    for start in range(0, len(jobs), side_by_side):
+        results += run_together(jobs[start : start + side_by_side], seconds)
+    return results
+
+
+def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """`run_jobs` for jobs that all run at once."""
+    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
+    late, awaited = {}, False
+    try:
+        for thread in threads:
+            thread.start()
+        sys.setswitchinterval(SHORT_INTERVAL)
+        for thread in threads:
+            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
+            for thread in filter(Job.over, waiting):
+                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                leave_behind(thread)
+            waiting[0].join(POLL)
+        if awaited:
+            check_loop()
+    finally:
+        sys.setswitchinterval(interval)
+    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
+
+
+# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+
+PROBE_TURNS = 3
+KNOWN_SEAMS = 1000
+
+
+class TurnBridge:
+    """Renders prompts, and the tokens between the turns of a conversation.
+
+    Args:
+        tokenizer: one with a chat template.
+        end_ids: tokens that end an answer when they are sampled.
+        settings: the template's own settings, such as {"enable_thinking": False}.
+        chat_template: another template than the tokenizer's.
+    """
+
+    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
+        need(
+            tokenizer.chat_template or chat_template,
+            "got a tokenizer without chat template; expected one; try --chat_template FILE",
+        )
+        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
+        self.chat_template, self.seams = chat_template, {}
+        if chat_template:
+            self.settings["chat_template"] = chat_template
+
+    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
+        """Token ids of messages and the beginning of the assistant's next answer.
+
+        Args:
+            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+        """
+        given = {"add_generation_prompt": True, "return_dict": True, **self.settings}
+        given["tools"] = tools or None  # templates take [] for tools
+        try:
+            encoded = self.tokenizer.apply_chat_template(messages, sanitize_control_tokens=guarded, **given)
+        except ValueError:
+            if not guarded:
+                raise
+            parted = [{**message, "content": self.parted(message["content"])} for message in messages]
+            encoded = self.tokenizer.apply_chat_template(parted, sanitize_control_tokens=True, **given)
+        return list(encoded["input_ids"])
+
+    def parted(self, text):
+        """A text with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        for token in self.tokenizer.added_tokens_encoder if isinstance(text, str) else ():
+            text = text.replace(token, f"{token[0]} {token[1:]}") if token.strip() else text
+        return text
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself, and was not cut off."""
+        return bool(ids) and ids[-1] in self.end_ids
+
+    def seam(
+        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
+    ) -> list[int]:
+        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        begins = len(self.render(before, tools, guarded))
+        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
+        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
+        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
+        return one[: places[-1] + 1] if places else []
+
+    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+        """`seam`, found once for replies that differ by their content only."""
+        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
+        if key not in self.seams:
+            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+                self.seams.clear()
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+        return self.seams[key][1]
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The tokens after an answer, up to the beginning of the next one.
+
+        Args:
+            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
+            replies: the environment's messages, of the role tool or user.
+            tools: the schemas that the prompt was rendered with.
+        """
+        before, answer, replies = stand_in(replies)
+        seam = self.known_seam(before, answer, replies, tools)
+        whole = self.render([*before, answer, *replies], tools)
+        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
+        need(
+            seam and whole[: len(seam)] == seam,
+            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
+            "another template",
+        )
+        return whole[len(seam) - (last_id != seam[-1]) :]
+
+    def check(self, tools: list[dict], talks: bool) -> str:
+        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
+            try:
+                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
+            except Exception as error:  # templates raise what they like
+                return f"it refuses such a conversation ({type(error).__name__}: {error})"
+            if all(problems):
+                return problems[0]
+        return ""
+
+    def thought_places(self) -> list[str]:
+        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        template = self.chat_template or self.tokenizer.get_chat_template()
+        if "</think>" in template:
+            return ["content", "reasoning_content"]
+        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
+            return ["reasoning_content"]
+        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
+
+    def probe(self, kind: str, tools: list[dict], place: str) -> str:
+        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        messages = [{"role": "user", "content": "Question"}]
+        ids, decode = self.render(messages, tools), self.tokenizer.decode
+        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
+            return "it does not show the tools to the model"
+        for turn in range(PROBE_TURNS):
+            thought, thinks = probe_thought(decode(ids), turn, place)
+            answer, replies, visible = probe_turn(kind, turn, thought, tools)
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            whole = self.render([*messages, answer, *replies], tools, guarded=False)
+            if whole[: len(ids)] != ids:
+                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+            if not seam:
+                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
+                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
+            for part in (thinks, visible):
+                if "".join(part.split()) not in "".join(said.split()):
+                    return f"of an answer it keeps {said!r}, without {part!r}"
+            if replies[0]["content"] not in after:
+                return f"it does not show messages of the role {kind}"
+            bridge = self.between(whole[len(seam) - 1], replies, tools)
+            if whole[len(seam) :] != bridge:
+                where = difference(decode, bridge, whole[len(seam) :])
+                return f"what it writes between turns depends on their number: {where}"
+            messages, ids = [*messages, answer, *replies], whole
+        return ""
+
+
+def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
+    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
+    if replies[0]["role"] == "tool":
+        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
+        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
+        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
+    return before, answer, replies
+
+
+def stand_in_call(identity: str, name: str) -> dict:
+    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
+
+
+def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
+    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
+    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
+        return {}, ""
+    if place == "content":
+        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
+    return {place: said}, said
+
+
+def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
+    """An answer, what follows it, and what has to be seen of the answer."""
+    answer = {"role": "assistant", "content": "", **thought}
+    if kind == "user":
+        visible = f"Answer {turn}"
+        answer["content"] += visible
+        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
+    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
+    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
+    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
+
+
+def difference(decode, one: list[int], two: list[int]) -> str:
+    """Where two renderings part, as text."""
+    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
+
+
+def training_template(tokenizer) -> str | None:
+    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    try:
+        from trl.chat_template_utils import get_training_chat_template
+
+        return get_training_chat_template(tokenizer)
+    except (ImportError, ValueError):
+        return None
+    except Exception as error:  # its own checks render conversations that a template may refuse
+        say(f"note: TRL has no training template for this tokenizer ({error})")
+        return None
+
+
+def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
+    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+
+    Raises:
+        UserError: the template rewrites earlier turns, and there is no other.
+    """
+
+    def problem(bridge: TurnBridge) -> str:
+        kinds = environments.kinds.values()
+        return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
+
+    bridge = TurnBridge(tokenizer, end_ids, settings)
+    found = problem(bridge)
+    if not found:
+        return bridge
+    other = training_template(tokenizer)
+    if other:
+        bridge = TurnBridge(tokenizer, end_ids, settings, other)
+        if not problem(bridge):
+            say(
+                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                "TRL's form of it, which keeps earlier turns: serve the model with that one too"
+            )
+            return bridge
+    raise UserError(
+        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
+        "true or false}, or another model"
+    )
+
+
+# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+
+
+@dataclass
+class PlayLimits:
+    """Limits of conversations: turns, tokens, and what a tool may take."""
+
+    turns: int = 8  # answers that are sampled
+    tokens: int = 4096  # of a whole conversation, the first prompt included
+    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
+    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
+    characters: int = 8000  # of a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run at once
+
+
+@dataclass
+class Conversation:
+    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+
+    number: int  # of the row in its batch
+    prompt: object  # of the data
+    kind: EnvironmentKind
+    environment: object
+    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
+    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
+    calls: int = 0  # of tools, those that cannot be read included
+    failures: int = 0  # calls that came to an error
+    seconds: float = 0.0  # in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
+    finished: bool = False  # the last answer ended by itself
+    form: str | dict = ""  # of tool calls
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens so far."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def row(self) -> str:
+        """How messages name it."""
+        return f"row {self.number} of the batch, prompt {text_of_turns(self.prompt)[:100]!r}"
+
+
+def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
+    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+
+    Raises:
+        EnvironmentFault: it raised.
+    """
+    outcomes, waiting = [], {}
+    for i, (talk, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(talk.environment, method), **arguments)
+        outcomes.append(Outcome())
+        if inspect.iscoroutinefunction(bound.func):
+            waiting[i] = [bound]
+            continue
+        try:
+            outcomes[i].value = bound()
+        except Exception as error:
+            raise environment_fault(talk.kind, method, talk.row, error) from error
+    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = found[0]
+    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+
+
+def checked(method: str, talk: Conversation, outcome: Outcome):
+    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    if isinstance(outcome.error, OutOfTime):
+        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+    if outcome.error is not None:
+        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+    return outcome.value
+
+
+def checked_text(method: str, talk: Conversation, value) -> str | None:
+    """A string or None that an environment returned."""
+    if value is None or isinstance(value, str):
+        return value
+    got = f"{method} returned a {type(value).__name__}"
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+
+
+def checked_number(what: str, talk: Conversation, value) -> float:
+    """A finite number that an environment gave."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+
+
+def tool_text(tool: Callable, arguments: dict, limit: int):
+    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    value = tool(**copy.deepcopy(arguments))
+    return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
+
+
+async def awaited_text(value, limit: int) -> str:
+    """`tool_text` of an async tool."""
+    return cut(str(await value), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text, or its beginning and a note of how long it was."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def error_text(error: BaseException, limit: int) -> str:
+    """An error as TRL tells it to the model."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # of a class whose __str__ raises
+        said = type(error).__name__
+    return cut(str({"error": said}), limit)
+
+
+def missing_tool(name: str, /, **arguments) -> None:
+    """Raise what TRL does for a tool that is not there."""
+    raise ValueError(f"Tool {name} not found.")
+
+
+def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+    """The tool calls of the last answer, to be made in order."""
+    calls = []
+    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+        name = function["name"]
+        known = name in talk.kind.tool_names
+        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
+    return calls
+
+
+def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+    """The results of the last answer's tool calls as messages."""
+    messages = []
+    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+        failed = outcome.error is not None
+        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        content = error_text(outcome.error, limits.characters) if failed else outcome.value
+        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
+    return messages
+
+
+# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+
+
+def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    talks, calls = [], []
+    for number, row in enumerate(rows):
+        prompt = row.get("prompt") or ""
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
+        kind = environments.kind_of(row["columns"])
+        talk = Conversation(number, prompt, kind, kind.make(), messages)
+        given = environments.reset_arguments(messages, row["columns"])
+        talks.append(talk)
+        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", talk, value)
+        if said is not None:
+            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+        try:
+            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
+            raise UserError(f"environment {talk.kind.name}, {what}") from error
+        length = len(talk.prompt_ids)
+        need(
+            length + limits.answer_tokens <= limits.tokens,
+            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens, after which an answer of "
+            f"{limits.answer_tokens} does not fit into {limits.tokens}; try more tokens for a conversation",
+        )
+    return talks
+
+
+def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    before = talk.ids
+    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
+    talk.response_ids += ids
+    talk.response_mask += [1] * len(ids)
+    talk.rollout_logprobs += logprobs
+    talk.finished = bridge.ends(ids)
+    text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
+    message, problem = {"role": "assistant", "content": text}, ""
+    if talk.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
+    talk.messages.append(message)
+    return text, problem
+
+
+def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    said, jobs = [[] for _ in talks], {}
+    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+        if problem:
+            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
+        elif talk.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(talk, limits)}
+            talk.ended_by = "turns" if last else ""
+        elif talk.kind.talks:
+            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        else:
+            talk.ended_by = "answer"
+    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, found, strict=True):
+        talk = talks[i]
+        talk.seconds += sum(outcome.seconds for outcome in outcomes)
+        if talk.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(talk, outcomes, limits)
+            continue
+        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        said[i] = [] if reply is None else [{"role": "user", "content": reply}]
+        talk.ended_by = "reply" if reply is None else ""
+    for talk in talks:
+        take_turn_reward(talk)
+    return said
+
+
+def take_turn_reward(talk: Conversation) -> None:
+    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    value = getattr(talk.environment, "turn_reward", 0.0)
+    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    if value:
+        talk.environment.turn_reward = 0.0
+
+
+def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    if talk.ended_by or not messages:
+        return
+    if last:
+        talk.ended_by = "turns"
+        return
+    start, end = talk.spans[-1]
+    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
+    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        talk.ended_by = "tokens"
+        return
+    talk.messages += messages
+    talk.response_ids += between
+    talk.response_mask += [0] * len(between)
+    talk.rollout_logprobs += [0.0] * len(between)
+
+
+def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    scoring = [talk for talk in talks if talk.kind.scores]
+    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
+    for talk, value in zip(scoring, values, strict=True):
+        talk.score = None if value is None else checked_number("get_reward", talk, value)
+    for talk in talks:
+        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
+            talk.score = sum(talk.turn_rewards)
+        if talk.score is not None:
+            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+
+
+def play(
+    rows: list[dict],
+    environments: Environments,
+    bridge: TurnBridge,
+    sample: Callable,
+    limits: PlayLimits,
+    form: str | dict = "",
+) -> list[Conversation]:
+    """Play a conversation for each row.
+
+    Args:
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
+            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
+            Ids hold the end token if the answer ended by itself.
+        form: how the model writes tool calls, of `call_format`.
+
+    Raises:
+        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
+    """
+    talks = begin(rows, environments, bridge, limits)
+    for talk in talks:
+        talk.form = form
+    for turn in range(limits.turns):
+        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        if not now:
+            break
+        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(now, sampled, strict=True)]
+        for talk, messages in zip(now, answer_all(now, heard, last, limits), strict=True):
+            go_on(talk, messages, last, bridge, limits)
+    score_all(talks, limits)
+    return talks
+
+
+# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+
+OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+
+    environments: Environments
+    bridge: TurnBridge
+    form: str | dict
+    limits: PlayLimits
+
+
+def pays(kind: EnvironmentKind) -> bool:
+    """Whether an environment says what a conversation is worth."""
+    return kind.scores or hasattr(kind.make(), "turn_reward")
+
+
+def check_chat_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer that knows no turns."""
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+
+
+def load_scored(config) -> tuple[Environments, Reward]:
+    """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
+    environments = load_environments(config.environment)
+    reward = Reward(config.reward, call_limits(config))
+    check_environments(config, environments, reward.functions)
+    return environments, reward
+
+
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError where nothing pays, or a setting of tools has none.
+
+    Args:
+        functions: names of the reward functions beside the environments.
+    """
+    need(
+        OF_ENVIRONMENT not in functions,
+        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
+    )
+    for kind in environments.kinds.values():
+        need(
+            functions or pays(kind),
+            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
+            "get_reward(self) -> float",
+        )
+    tools = any(kind.tools for kind in environments.kinds.values())
+    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
+
+
+def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
+    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    tools = any(kind.tools for kind in environments.kinds.values())
+    limits = PlayLimits(
+        turns=config.max_turns,
+        tokens=config.conversation_tokens,
+        answer_tokens=config.max_new_tokens,
+        seconds=config.tool_timeout,
+        characters=config.tool_characters,
+    )
+    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
+    return PlaySetup(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
+
+
+def playable_rows(
+    config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
+) -> list[dict]:
+    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+
+    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+
+    Args:
+        limit: the setting that bounds a prompt.
+    """
+    kept, most = [], getattr(config, limit)
+    for row in rows:
+        prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        ids = setup.bridge.render(turns, tools)
+        kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
+    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    return kept
+
+
+def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], reward: Reward) -> list[dict]:
+    """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
+
+    The first name is what a held-out row's full marks are: the environment's if it pays.
+    """
+    parts = {}
+    if reward.functions:
+        seen, said = as_rewards_see(rows, talks)
+        parts = reward(seen, said, [t.response_ids for t in talks])[1]
+    scored = any(kind.scores for kind in setup.environments.kinds.values())
+    own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
+    parts = own | parts if scored else parts | own
+    return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
+
+
+def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows with the prompts that began their conversations, and the messages after these."""
+    begun = [message_count(row) for row in rows]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+
+
+def score_weights(reward: Reward, names) -> dict[str, float]:
+    """What each score counts in a conversation's return."""
+    return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
+
+
+def message_count(row: dict) -> int:
+    """How many messages a row's prompt is."""
+    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
+
+
+def pieces(tokenizer, talk: Conversation) -> list[dict]:
+    """The text after the prompt, in pieces that were sampled and pieces that were not."""
+    found, end_before = [], 0
+    for start, end in talk.spans:
+        for sampled, ids in ((False, talk.response_ids[end_before:start]), (True, talk.response_ids[start:end])):
+            found += [{"sampled": sampled, "text": tokenizer.decode(ids)}] if ids else []
+        end_before = end
+    return found
+
+
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
 
 
@@ -1055,6 +2319,21 @@ def inverse_cdf(log_probs, uniform):
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
+# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+
+
+def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
+    rank, size = world()
+    samples, failure = [], None
+    try:
+        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
+    except Exception as error:  # the other processes wait for this one: tell them
+        what = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+    return gather_rows(samples, failure)
+
+
 # ------------------------------------------------------------------ statistics (src/programs/evaluation/statistics.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
@@ -1102,7 +2381,10 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
 
 
 def resampled_ratios(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows."""
+    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows.
+
+    A ratio is left out where its denominator is 0: of the rows that were drawn, none had anything to divide by.
+    """
     import numpy as np
 
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
@@ -1156,6 +2438,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
         result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
     elif n > 1:
         sums = resampled_ratios([top, bottom], samples, seed)
+        sums = sums[sums[:, 1] != 0]
         draws = values.of(sums[:, 0] / sums[:, 1])
         ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
         result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
@@ -1171,6 +2454,8 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
     if not n:
         return None
     (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
+    if not sum(a_base) or not sum(b_base):  # a share of nothing
+        return None
     one, two = (float(v.of(math.fsum(x) / math.fsum(y))) for v, x, y in ((before, a, a_base), (after, b, b_base)))
     result = {"before": one, "after": two, "difference": two - one, "rows": n}
     if before.is_proportion() and after.is_proportion():
@@ -1182,11 +2467,12 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         import numpy as np
 
         sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
+        sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
         draws = after.of(sums[:, 2] / sums[:, 3]) - before.of(sums[:, 0] / sums[:, 1])
         result["ci95"] = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
         # the draws around their own centre are what chance does where there is no difference
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
-        result |= {"test": "paired bootstrap", "p": float((far + 1) / (samples + 1))}
+        result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
         stderr = float(draws.std(ddof=1))
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
@@ -1353,6 +2639,7 @@ class Task:
 
     name = "task"
     logprobs = False  # scored by log-probs instead of completions
+    plays = False  # scored by conversations
     options: ClassVar[dict] = {}  # option: default, whose type the option has
     definition = ""
 
@@ -1925,7 +3212,7 @@ class ResultCache:
             return
         used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
         used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
-        if kind == "generate" and config.temperature:
+        if kind != "logprob" and config.temperature:
             used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
         name = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
         folder = Path(config.cache_dir or Path(config.output_dir) / "cache")
@@ -1994,6 +3281,140 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused
 
 
+# ------------------------------------------------------ environment task (src/programs/evaluation/environment_task.py)
+
+
+class EnvironmentTask(Task):
+    """Conversations with --environment: what its tools and replies say, what it pays."""
+
+    name = "environment"
+    plays = True
+    options: ClassVar[dict] = {"k": ""}
+    definition = (
+        "score: get_reward and the reward functions with their weights; accuracy: 1 or more by the first of them, and "
+        "what pass@k counts; failure_frac: share of tool calls; limit_frac: ended by max_turns or by the tokens"
+    )
+
+    def check(self):
+        super().check()
+        need(
+            self.config.environment,
+            "got the task environment without an environment; expected a class; try --environment FILE.py:Class",
+        )
+        self.ks, self.tried = read_ks(self), set()
+        self.environments, self.reward = load_scored(self.config)
+
+    def example(self, row: dict) -> dict:
+        """A row as conversations take it: its prompt, and the columns that `reset` and the rewards get."""
+        asked = next((name for name in PROMPT_COLUMNS if row.get(name) is not None), "prompt")
+        columns = {name: value for name, value in row.items() if name not in (*RESERVED, asked)}
+        return {"prompt": self.question(row), "columns": columns, "row": row}
+
+    def check_row(self, row):
+        example = self.example(row)
+        key = (self.environments.kind_of(example["columns"]).name, *example["columns"])
+        if key not in self.tried:
+            check_environment_rows(self.environments, [example])
+            self.reward.check_columns(example)
+            self.tried.add(key)
+
+    def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
+        """(examples that were played, the records of their conversations, answers that came from the cache)."""
+        limit = self.settings["max_new_tokens"] or self.config.max_new_tokens
+        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=limit)
+        check_chat_template(config, model.tokenizer)
+        need(
+            config.conversation_tokens <= model.max_length,
+            f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's "
+            f"{model.max_length}; try --max_conversation_tokens {model.max_length}, or a lower --max_turns or "
+            "--max_new_tokens",
+        )
+        setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
+        source = self.settings["data"] or config.data
+        examples = playable_rows(config, setup, list(map(self.example, rows)), source)
+        each = [{**example, "sample": i} for example in examples for i in range(config.n)]
+        cache = ResultCache(config, model, "conversation")
+        try:
+            records = shared_out(lambda mine, _: self.records(config, setup, model, mine, cache), each, None)
+        finally:
+            cache.close()
+        grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
+        return examples, grouped, cache.hits
+
+    def records(self, config: Config, setup: PlaySetup, model, mine: list[dict], cache: ResultCache) -> list[dict]:
+        """Play and score one conversation for each of this process's examples."""
+        answer = answers_of(config, model, mine, cache)
+        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        scores = score_talks(setup, mine, talks, self.reward)
+        weights = score_weights(self.reward, scores[0]) if scores else {}
+        return [conversation_record(model, talk, own, weights) for talk, own in zip(talks, scores, strict=True)]
+
+    def values_of(self, records: list[list[dict]]) -> dict:
+        """Values of each metric over the rows."""
+        values = mean_values(records, lower=("limit_frac",))
+        for name in ("turns", "calls", "tool_seconds"):
+            values[name] = dataclasses.replace(values[name], higher_is_better=None)
+        del values["failures"]
+        failed, calls = ([sum(r["metrics"][name] for r in own) for own in records] for name in ("failures", "calls"))
+        values["failure_frac"] = Values(failed, calls, higher_is_better=False)
+        return values | pass_values(records, "accuracy", self.ks)
+
+
+def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
+    """The `sample` of `play`: the model's answers, taken from the cache where it has them."""
+    from tqdm import tqdm
+
+    def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+        samples = [mine[number]["sample"] for number in numbers]
+        asked = [
+            Request(ids=ids, sample=sample, limit=config.max_new_tokens)
+            for ids, sample in zip(prompts, samples, strict=True)
+        ]
+        outputs = [cache.rows.get(request.key()) for request in asked]
+        missing = [i for i, output in enumerate(outputs) if output is None]
+        cache.hits += len(asked) - len(missing)
+        with tqdm(total=len(missing), desc=f"turn {turn + 1}", disable=None) as bar:
+
+            def done(place: int, output: dict) -> None:
+                outputs[missing[place]] = output
+                cache.add(asked[missing[place]].key(), output)
+                bar.update()
+
+            model.generate([asked[i] for i in missing], done)
+        ids = [[*output["ids"], *output["end"]] for output in outputs]  # as they were sampled
+        return [(own, [0.0] * len(own)) for own in ids]
+
+    return answer
+
+
+def conversation_record(model, talk: Conversation, scores: dict, weights: dict) -> dict:
+    """A conversation for samples.jsonl, with its metrics."""
+    said = [visible_text(model.tokenizer, talk.response_ids[start:end], model.eos_ids) for start, end in talk.spans]
+    first = next(iter(scores.values()))
+    metrics = {
+        "score": sum(weights[name] * value for name, value in scores.items() if value is not None),
+        "accuracy": float(first is not None and first >= 1.0),
+        **scores,
+        "turns": len(talk.spans),
+        "calls": talk.calls,
+        "failures": talk.failures,
+        "limit_frac": float(talk.ended_by in ("turns", "tokens")),
+        "tool_seconds": talk.seconds,
+        "length_tokens": sum(talk.response_mask),
+    }
+    return {
+        "text": "\n".join(said),
+        "tokens": sum(talk.response_mask),
+        "finish": talk.ended_by,
+        "metrics": metrics,
+        "extracted": None,
+        "reason": f"ended by {talk.ended_by}",
+        "turn_rewards": talk.turn_rewards,
+        "messages": talk.messages,
+        "pieces": pieces(model.tokenizer, talk),
+    }
+
+
 # -------------------------------------------------------------------------- report (src/programs/evaluation/report.py)
 
 
@@ -2038,6 +3459,8 @@ def print_metrics(report: dict) -> None:
     for task, result in report["tasks"].items():
         if result["prompts_cut"]:
             print(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+        if result.get("rows_left_out"):
+            print(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
     sys.stdout.flush()
 
 
@@ -2065,7 +3488,8 @@ def html_report(report: dict, samples: list[dict], count: int) -> str:
             prompt = sample["prompt"]
             prompt = prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
             metrics = ", ".join(f"{k} {v:.4g}" for k, v in sample["metrics"].items() if v is not None)
-            lines.append([prompt, sample["completion"] or "", sample["extracted"] or "", metrics, sample["reason"]])
+            said = "\n".join(p["text"] for p in sample["pieces"]) if "pieces" in sample else sample["completion"] or ""
+            lines.append([prompt, said, sample["extracted"] or "", metrics, sample["reason"]])
         parts.append(html_table(["prompt", "completion", "extracted", "verdict", "reason"], lines))
     kept = {key: report[key] for key in ("settings", "versions", "model", "seconds")}
     return "".join(parts) + f"<h2>Settings</h2><pre>{html.escape(json.dumps(kept, indent=1))}</pre></html>"
@@ -2161,6 +3585,8 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
 
 def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
     """(results of one task, its samples)."""
+    if task.plays:
+        return play_task(config, task, model, rows)
     need(
         model.can_logprobs or not task.logprobs,
         f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
@@ -2184,22 +3610,48 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         return {}, []
     records, values = task.score(rows, grouped)
     scored = time.perf_counter()
-    metrics = {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()}
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    named = prompts if config.completion_column else rows
-    keys = unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named])
-    result = {
-        "metrics": metrics,
-        "definition": task.definition,
-        "rows": len(rows),
+    about = {
         "prompts_cut": cut,
         "from_cache": reused,
         "seconds": {"encode": encoded - started, "compute": computed - encoded, "score": scored - computed},
         "tokens_per_second": (model.tokens - before) / max(1e-9, computed - encoded),
-        "keys": keys,
+    }
+    result = result_of(config, task, prompts if config.completion_column else rows, values, about)
+    return result, samples_of(task, zip(rows, prompts, result["keys"], grouped, records, strict=True))
+
+
+def play_task(config: Config, task: EnvironmentTask, model, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """`run_task` for conversations."""
+    started, before = time.perf_counter(), model.tokens
+    examples, records, reused = task.play(model, rows)
+    if ranks()[0] != 0:
+        return {}, []
+    seconds = time.perf_counter() - started
+    about = {
+        "prompts_cut": 0,
+        "rows_left_out": len(rows) - len(examples),
+        "from_cache": reused,
+        "seconds": {"play": seconds},
+        "tokens_per_second": (model.tokens - before) / max(1e-9, seconds),
+    }
+    played = [example["row"] for example in examples]
+    result = result_of(config, task, played, task.values_of(records), about)
+    prompts = [example["prompt"] for example in examples]
+    shown = [[{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in own] for own in records]
+    return result, samples_of(task, zip(played, prompts, result["keys"], records, shown, strict=True))
+
+
+def result_of(config: Config, task: Task, named: list, values: dict, about: dict) -> dict:
+    """What results.json has of a task; `named` are the rows, or what they are told apart by."""
+    return {
+        "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
+        "definition": task.definition,
+        "rows": len(named),
+        **about,
+        "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
-    return result, samples_of(task, zip(rows, prompts, keys, grouped, records, strict=True))
 
 
 def samples_of(task: Task, scored) -> list[dict]:
@@ -2280,6 +3732,7 @@ def check_choices(config: Config) -> None:
     need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     need(all(config.stop), "got an empty --stop; expected text")
+    check_environment(config)
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -2287,7 +3740,10 @@ def check_choices(config: Config) -> None:
         need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
 
 
-TASKS = {kind.name: kind for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom)}
+TASKS = {
+    kind.name: kind
+    for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
+}
 
 
 def make_task(text: str, config: Config) -> Task:
@@ -2628,7 +4084,7 @@ class LocalModel:
         """The output of a request from its sampled ids: text before the first stop string, tokens up to it."""
         self.tokens += len(ids)
         ended = bool(ids) and ids[-1] in self.eos_ids
-        ids = ids[:-1] if ended else ids
+        end, ids = (ids[-1:], ids[:-1]) if ended else ([], ids)
         whole = visible_text(self.tokenizer, ids, self.eos_ids)
         text, finish = cut_at(whole, request.stops), "eos" if ended else "length"
         if len(text) < len(whole):
@@ -2638,7 +4094,7 @@ class LocalModel:
                 part = self.tokenizer.decode(ids[:middle], skip_special_tokens=False)
                 low, high = (low, middle) if any(s in part for s in request.stops) else (middle + 1, high)
             ids, finish = ids[:low], "stop"
-        return {"text": text, "ids": ids, "tokens": len(ids), "finish": finish}
+        return {"text": text, "ids": ids, "end": end, "tokens": len(ids), "finish": finish}
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""

@@ -2403,6 +2403,15 @@ def pays(kind: EnvironmentKind) -> bool:
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
+def check_chat_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer that knows no turns."""
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+
+
 def check_environments(config, environments: Environments, functions) -> None:
     """Raise UserError where nothing pays, or a setting of tools has none.
 
@@ -2421,15 +2430,6 @@ def check_environments(config, environments: Environments, functions) -> None:
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
-
-
-def check_has_template(config, tokenizer) -> None:
-    """Raise UserError for a tokenizer without chat template."""
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
 
 
 def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
@@ -3524,7 +3524,7 @@ def load_kinds(config: Config, tokenizer) -> Environments | None:
     """The environments of --environment or --tools, if any."""
     if not config.converses:
         return None
-    check_has_template(config, tokenizer)
+    check_chat_template(config, tokenizer)
     return load_tools(config.tools) if config.tools else load_environments(config.environment)
 
 

@@ -3003,11 +3003,26 @@ def pays(kind: EnvironmentKind) -> bool:
 
 
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
+    """`load_scored`; UserError also where the tokenizer has no chat template."""
+    found = load_scored(config)
+    check_chat_template(config, tokenizer)
+    return found
+
+
+def check_chat_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer that knows no turns."""
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+
+
+def load_scored(config) -> tuple[Environments, Reward]:
     """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
     check_environments(config, environments, reward.functions)
-    check_has_template(config, tokenizer)
     return environments, reward
 
 
@@ -3029,15 +3044,6 @@ def check_environments(config, environments: Environments, functions) -> None:
         )
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
-
-
-def check_has_template(config, tokenizer) -> None:
-    """Raise UserError for a tokenizer without chat template."""
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
 
 
 def check_environment_rows(environments: Environments, rows: list[dict]) -> None:

@@ -17,6 +17,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
     reward           reward functions with TRL's signature                           reward:FILE.py:function[*weight]
     custom           your own prompt and score                                       custom:FILE.py:name
+    environment      conversations with --environment FILE.py:Class, as ppo_train    k=1/10
 Every task also takes data=FILE, limit=N and max_new_tokens=N.
 
     mean       standard error s / sqrt(n); 0/1 values: Wilson 1927 interval; others: percentile bootstrap over rows
@@ -28,9 +29,11 @@ dialects to trust), and judging by another model (a reward function may do that)
     python scripts/evaluation.py --task math --data assets/data/arithmetic_eval.jsonl              # CPU, in seconds
     python scripts/evaluation.py --model Qwen/Qwen2.5-0.5B-Instruct --model runs/qwen/final \\
         --task math --data openai/gsm8k:main@test --output_dir runs/before_after              # one GPU, both compared
+    python scripts/evaluation.py --environment examples/environments.py:SecondAttempt --max_turns 2 \\
+        --max_new_tokens 32 --data assets/data/arithmetic_eval.jsonl
     torchrun --nproc_per_node 4 scripts/evaluation.py --model … --task code --data HumanEval.jsonl.gz --n 20
 
-Exit codes: 0 done, 2 bad input, 3 a grader failed.
+Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 ROOMS = (
@@ -43,6 +46,7 @@ ROOMS = (
     "own_tasks",
     "prompts",
     "cache",
+    "environment_task",
     "report",
     "run",
     "task_table",

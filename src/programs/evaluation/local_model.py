@@ -352,7 +352,7 @@ class LocalModel:
         """The output of a request from its sampled ids: text before the first stop string, tokens up to it."""
         self.tokens += len(ids)
         ended = bool(ids) and ids[-1] in self.eos_ids
-        ids = ids[:-1] if ended else ids
+        end, ids = (ids[-1:], ids[:-1]) if ended else ([], ids)
         whole = visible_text(self.tokenizer, ids, self.eos_ids)
         text, finish = cut_at(whole, request.stops), "eos" if ended else "length"
         if len(text) < len(whole):
@@ -362,7 +362,7 @@ class LocalModel:
                 part = self.tokenizer.decode(ids[:middle], skip_special_tokens=False)
                 low, high = (low, middle) if any(s in part for s in request.stops) else (middle + 1, high)
             ids, finish = ids[:low], "stop"
-        return {"text": text, "ids": ids, "tokens": len(ids), "finish": finish}
+        return {"text": text, "ids": ids, "end": end, "tokens": len(ids), "finish": finish}
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""

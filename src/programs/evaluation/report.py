@@ -48,6 +48,8 @@ def print_metrics(report: dict) -> None:
     for task, result in report["tasks"].items():
         if result["prompts_cut"]:
             print(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+        if result.get("rows_left_out"):
+            print(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
     sys.stdout.flush()
 
 
@@ -75,7 +77,8 @@ def html_report(report: dict, samples: list[dict], count: int) -> str:
             prompt = sample["prompt"]
             prompt = prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
             metrics = ", ".join(f"{k} {v:.4g}" for k, v in sample["metrics"].items() if v is not None)
-            lines.append([prompt, sample["completion"] or "", sample["extracted"] or "", metrics, sample["reason"]])
+            said = "\n".join(p["text"] for p in sample["pieces"]) if "pieces" in sample else sample["completion"] or ""
+            lines.append([prompt, said, sample["extracted"] or "", metrics, sample["reason"]])
         parts.append(html_table(["prompt", "completion", "extracted", "verdict", "reason"], lines))
     kept = {key: report[key] for key in ("settings", "versions", "model", "seconds")}
     return "".join(parts) + f"<h2>Settings</h2><pre>{html.escape(json.dumps(kept, indent=1))}</pre></html>"

@@ -11,6 +11,7 @@ from pathlib import Path
 from parts.chat import template_settings
 from parts.messages import UserError, need, say
 from programs.evaluation.cache import compute
+from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
 from programs.evaluation.report import html_report, print_metrics, write_text
 from programs.evaluation.rows_and_siblings import ranks, rows_of
@@ -107,6 +108,8 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
 
 def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
     """(results of one task, its samples)."""
+    if task.plays:
+        return play_task(config, task, model, rows)
     need(
         model.can_logprobs or not task.logprobs,
         f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
@@ -130,22 +133,48 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         return {}, []
     records, values = task.score(rows, grouped)
     scored = time.perf_counter()
-    metrics = {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()}
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    named = prompts if config.completion_column else rows
-    keys = unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named])
-    result = {
-        "metrics": metrics,
-        "definition": task.definition,
-        "rows": len(rows),
+    about = {
         "prompts_cut": cut,
         "from_cache": reused,
         "seconds": {"encode": encoded - started, "compute": computed - encoded, "score": scored - computed},
         "tokens_per_second": (model.tokens - before) / max(1e-9, computed - encoded),
-        "keys": keys,
+    }
+    result = result_of(config, task, prompts if config.completion_column else rows, values, about)
+    return result, samples_of(task, zip(rows, prompts, result["keys"], grouped, records, strict=True))
+
+
+def play_task(config: Config, task: EnvironmentTask, model, rows: list[dict]) -> tuple[dict, list[dict]]:
+    """`run_task` for conversations."""
+    started, before = time.perf_counter(), model.tokens
+    examples, records, reused = task.play(model, rows)
+    if ranks()[0] != 0:
+        return {}, []
+    seconds = time.perf_counter() - started
+    about = {
+        "prompts_cut": 0,
+        "rows_left_out": len(rows) - len(examples),
+        "from_cache": reused,
+        "seconds": {"play": seconds},
+        "tokens_per_second": (model.tokens - before) / max(1e-9, seconds),
+    }
+    played = [example["row"] for example in examples]
+    result = result_of(config, task, played, task.values_of(records), about)
+    prompts = [example["prompt"] for example in examples]
+    shown = [[{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in own] for own in records]
+    return result, samples_of(task, zip(played, prompts, result["keys"], records, shown, strict=True))
+
+
+def result_of(config: Config, task: Task, named: list, values: dict, about: dict) -> dict:
+    """What results.json has of a task; `named` are the rows, or what they are told apart by."""
+    return {
+        "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
+        "definition": task.definition,
+        "rows": len(named),
+        **about,
+        "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
-    return result, samples_of(task, zip(rows, prompts, keys, grouped, records, strict=True))
 
 
 def samples_of(task: Task, scored) -> list[dict]:

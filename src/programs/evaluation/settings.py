@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from parts.bundle import EMBEDDED_MODEL
+from parts.messages import need
 from parts.settings import BaseConfig, parse_settings, setting
 
 
@@ -25,7 +26,7 @@ class Config(BaseConfig):
     chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file that holds it")
-    reward: list[str] = setting([], "FILE.py:function[*weight] of the task reward, repeatable")
+    reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process")
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
@@ -36,6 +37,23 @@ class Config(BaseConfig):
     max_new_tokens: int = setting(256, "longest completion")
     stop: list[str] = setting([], "string that ends a completion, repeatable; added to the task's own")
     seed: int = setting(0, "seed of sampling and bootstrap")
+    # conversations
+    environment: str = setting(
+        "",
+        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+    )
+    max_turns: int = setting(8, "answers in a conversation with an environment")
+    max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted")
+    max_conversation_tokens: int = setting(
+        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply")
+    tool_characters: int = setting(8000, "longer results of tools are cut")
+    tool_format: str = setting(
+        "",
+        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "tokenizer's response_template (default: what the chat template shows)",
+    )
     # engine
     engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
@@ -52,6 +70,60 @@ class Config(BaseConfig):
     # report
     bootstrap: int = setting(2000, "bootstrap samples")
     shown_samples: int = setting(50, "samples per task in report.html")
+
+    def __post_init__(self):
+        named = [text.partition(":")[0] for text in self.task]
+        self.task = self.task + ["environment"] * bool(self.environment and "environment" not in named)
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a conversation."""
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+
+OF_CONVERSATIONS = (
+    "max_turns",
+    "max_prompt_tokens",
+    "max_conversation_tokens",
+    "tool_timeout",
+    "tool_characters",
+    "tool_format",
+)
+
+
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that contradict an environment, or do nothing without one."""
+    c, usual = config, Config()
+    for name in OF_CONVERSATIONS:
+        value = getattr(c, name)
+        need(
+            c.environment or value == getattr(usual, name),
+            f"got {name} {value} without an environment; try --environment FILE.py:Class",
+        )
+        above = name in ("max_conversation_tokens", "tool_format") or 0 < value < float("inf")
+        need(above, f"got {name} {value}; expected more than 0")
+    need(c.max_conversation_tokens >= 0, f"got max_conversation_tokens {c.max_conversation_tokens}; expected 0 or more")
+    if not c.environment:
+        return
+    in_data = "expected the data's prompts as they are; try messages in the column prompt"
+    refused = {
+        "--base_url": "which takes and gives text: encoded anew it is not the tokens that were sampled; expected a "
+        "model that takes token ids; try its folder as --model, or --engine vllm",
+        "--completion_column": "expected a model that plays; try --model",
+        "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
+        "--fewshot": in_data,
+        "--system_prompt": in_data,
+    }
+    for flag, why in refused.items():
+        need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
+    off = c.chat_template == "off"
+    need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
+    shortest = c.max_prompt_tokens + c.max_new_tokens
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
 
 
 def spread_pairs(argv: list[str]) -> list[str]:

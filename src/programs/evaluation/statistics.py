@@ -50,7 +50,10 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
 
 
 def resampled_ratios(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows."""
+    """Bootstrap sums of columns [n] as [samples, columns], all columns by the same rows.
+
+    A ratio is left out where its denominator is 0: of the rows that were drawn, none had anything to divide by.
+    """
     import numpy as np
 
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
@@ -104,6 +107,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
         result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
     elif n > 1:
         sums = resampled_ratios([top, bottom], samples, seed)
+        sums = sums[sums[:, 1] != 0]
         draws = values.of(sums[:, 0] / sums[:, 1])
         ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
         result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
@@ -119,6 +123,8 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
     if not n:
         return None
     (a, a_base), (b, b_base) = before.columns(rows), after.columns(rows)
+    if not sum(a_base) or not sum(b_base):  # a share of nothing
+        return None
     one, two = (float(v.of(math.fsum(x) / math.fsum(y))) for v, x, y in ((before, a, a_base), (after, b, b_base)))
     result = {"before": one, "after": two, "difference": two - one, "rows": n}
     if before.is_proportion() and after.is_proportion():
@@ -130,11 +136,12 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         import numpy as np
 
         sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
+        sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
         draws = after.of(sums[:, 2] / sums[:, 3]) - before.of(sums[:, 0] / sums[:, 1])
         result["ci95"] = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
         # the draws around their own centre are what chance does where there is no difference
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
-        result |= {"test": "paired bootstrap", "p": float((far + 1) / (samples + 1))}
+        result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
         stderr = float(draws.std(ddof=1))
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}

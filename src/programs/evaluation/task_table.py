@@ -6,10 +6,11 @@ from pathlib import Path
 
 from parts.chat import template_settings
 from parts.messages import need, suggest
+from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.own_tasks import Custom, RewardTask
 from programs.evaluation.run import evaluation_template
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
-from programs.evaluation.settings import Config
+from programs.evaluation.settings import Config, check_environment
 from programs.evaluation.tasks import Code, Generation, Math, Task
 
 
@@ -33,6 +34,7 @@ def check_choices(config: Config) -> None:
     need(len(config.compare) in (0, 2), f"got --compare with {len(config.compare)} files; expected two results.json")
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     need(all(config.stop), "got an empty --stop; expected text")
+    check_environment(config)
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -40,7 +42,10 @@ def check_choices(config: Config) -> None:
         need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
 
 
-TASKS = {kind.name: kind for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom)}
+TASKS = {
+    kind.name: kind
+    for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
+}
 
 
 def make_task(text: str, config: Config) -> Task:

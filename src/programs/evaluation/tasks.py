@@ -35,6 +35,7 @@ class Task:
 
     name = "task"
     logprobs = False  # scored by log-probs instead of completions
+    plays = False  # scored by conversations
     options: ClassVar[dict] = {}  # option: default, whose type the option has
     definition = ""
 

@@ -16,9 +16,9 @@ from parts.play_setup import (
     OF_ENVIRONMENT,
     PlaySetup,
     as_rewards_see,
+    check_chat_template,
     check_environment_rows,
     check_environments,
-    check_has_template,
     make_play_setup,
     pays,
     pieces,
@@ -34,7 +34,7 @@ def load_kinds(config: Config, tokenizer) -> Environments | None:
     """The environments of --environment or --tools, if any."""
     if not config.converses:
         return None
-    check_has_template(config, tokenizer)
+    check_chat_template(config, tokenizer)
     return load_tools(config.tools) if config.tools else load_environments(config.environment)
 
 

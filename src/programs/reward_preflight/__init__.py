@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets"]
+# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6"]
 # ///
-"""Check a reward function on real rows before a run: does it pay what it should, and only that, fast, every time?
+"""Check a reward function or an environment on real rows before a run: does it pay what it should, and only that?
 
 A reward is FILE.py:function[*weight], or the name of a function or preset of the library; several are summed with their
 weights, as the trainers do. It is called in a process of its own, with a time limit per call, on
@@ -23,13 +23,25 @@ that is given, at --max_characters; without either they go up to 40,000 characte
 A group whose scores are all equal has no advantage (Shao 2024, DeepSeekMath, section 4.1). q_v is the share seen in the
 samples, so few samples per prompt forecast too much.
 
+`--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
+marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
+wrong_arguments, endless, injection (control tokens, orders, code and 10 MB, as answers and arguments). Gold is the
+first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"}
+or several; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
+columns with the answer; the reference completion, in the format that is paid best. A conversation is played alone; some
+are again, all at once turn by turn, and with an object that served another: what changes then is played in new
+processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and
+row. `--tokenizer` tries a model's chat template too.
+
 Deliberately left out: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by one id for every 4
-characters) and lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
+characters; of a conversation each text is one token, so --max_conversation_tokens is not tried) and, but for arguments
+of tools, lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
         --data train.jsonl --samples samples.jsonl --group_size 16 --json
+    python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
 
 Exit codes: 0 ready (or scored, listed), 1 not ready (--score: a row could not be scored), 2 bad input.
 """
@@ -39,10 +51,14 @@ ROOMS = (
     "rows_and_gold",
     "probes",
     "reward_process",
+    "policies",
+    "environment_process",
     "scoring",
     "preflight",
     "inputs",
+    "environment_preflight",
     "report",
+    "environment_report",
     "modes",
     "command",
 )

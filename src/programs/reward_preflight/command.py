@@ -5,20 +5,51 @@ import sys
 
 from parts.messages import UserError, need, say, suggest
 from parts.settings import parse_flags
+from programs.reward_preflight.environment_process import serve
 from programs.reward_preflight.inputs import resolve
-from programs.reward_preflight.modes import list_library, preflight, score_file
+from programs.reward_preflight.modes import environment_preflight, list_library, preflight, score_file
+from programs.reward_preflight.policies import POLICIES
 from programs.reward_preflight.probes import PROBES, number_of
-from programs.reward_preflight.reward_process import serve_rewards
 from programs.reward_preflight.thresholds import LIBRARY, TOKEN_CHARACTERS
 
 
 def share_of(text: str) -> tuple[str, float]:
     """Read NAME=SHARE of --allow."""
     name, _, value = text.partition("=")
-    if name not in PROBES or number_of(value) is None:
-        names = f"NAME one of {', '.join(PROBES)}{suggest(name, [*PROBES])}"
+    known = [*PROBES, *POLICIES]
+    if name not in known or number_of(value) is None:
+        names = f"NAME one of {', '.join(known)}{suggest(name, known)}"
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=SHARE such as empty=0.4, {names}")
     return name, float(value)
+
+
+def environment_flags(flag) -> None:
+    """The flags that go with --environment."""
+    flag("max_turns", "answers in a conversation with an environment", type=int, default=8, metavar="N")
+    flag(
+        "tool_timeout",
+        "seconds for an answer's tool calls together, or for a reply",
+        type=float,
+        default=30.0,
+        metavar="S",
+    )
+    flag("tool_characters", "longer results of tools are cut", type=int, default=8000, metavar="N")
+    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
+    flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
+    flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
+    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
+    flag(
+        "chat_template_kwargs",
+        'JSON object for that template, such as {"enable_thinking": false}',
+        default="",
+        metavar="JSON",
+    )
+    flag(
+        "tool_format",
+        "form of tool calls of --tokenizer (default: what its chat template shows)",
+        default="",
+        metavar="NAME",
+    )
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -33,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("list", "list the library's functions and presets", action="store_true")
     flag("score", "score the rows' own completions: FILE.py:function or a name of --list", metavar="FN")
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", action="append", metavar="FN")
+    flag("environment", "check an environment: FILE.py:Class; --reward adds to what it pays", metavar="FILE.py:CLASS")
     flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", metavar="FILE")
     flag("samples", "your model's completions: rows of prompt or index, and completion or completions", metavar="FILE")
     flag("group_size", "completions per prompt in the run", type=int, default=8, metavar="G")
@@ -41,7 +73,11 @@ def make_parser() -> argparse.ArgumentParser:
     flag("max_characters", "the same limit in characters, where 4 a token is wrong", type=int, metavar="N")
     flag("prompt_column", "column with the prompt", default="prompt", metavar="NAME")
     flag("completion_column", "column that --score scores", default="completion", metavar="NAME")
-    flag("gold_column", "column with the reference completion (default: the usual names)", metavar="NAME")
+    flag(
+        "gold_column",
+        "column with the reference completion, or a conversation's answers (default: usual names)",
+        metavar="NAME",
+    )
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, metavar="TEXT")
     flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
@@ -60,6 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
     flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
+    environment_flags(flag)
     flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
     flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
@@ -68,19 +105,46 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+OF_ENVIRONMENTS = (
+    "max_turns",
+    "tool_timeout",
+    "tool_characters",
+    "policy",
+    "tokenizer",
+    "chat_template",
+    "chat_template_kwargs",
+    "tool_format",
+)
+
+
 def check_arguments(args) -> None:
     """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
-    modes = [f"--{name}" for name in ("list", "score", "reward") if getattr(args, name)]
-    need(len(modes) == 1, f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward")
+    names = [name for name in ("list", "score", "reward", "environment") if getattr(args, name)]
+    modes = [f"--{name}" for name in names if not (name == "reward" and args.environment)]
+    need(
+        len(modes) == 1,
+        f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward, --environment",
+    )
     need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
     need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
     ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
     ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
+    ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "tool_characters": (1, 1e9)}
     ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}
     for name, (low, high) in {**ranges, "full_share": (0, 1), "min_recall": (0, 1), "max_zero_std": (0, 1)}.items():
         value = getattr(args, name)
         fits = value is None or low <= value <= high
         need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
+    usual = make_parser().parse_args([])
+    for name in ("samples", "group_size", "max_zero_std", "chat") if args.environment else OF_ENVIRONMENTS:
+        idle = getattr(args, name) != getattr(usual, name)
+        need(
+            not idle, f"got --{name} {'with' if args.environment else 'without'} --environment; expected the other way"
+        )
+    need(
+        args.tokenizer or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
+        "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
+    )
     args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
     args.allow = dict(args.allow or [])
     if args.max_new_tokens and not args.max_characters:
@@ -92,10 +156,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     args = parse_flags(parser, argv)
     if args.serve is not None:
-        serve_rewards(args.serve)
+        serve(args.serve)
         return 0
     try:
         check_arguments(args)
+        if args.environment:
+            return environment_preflight(args)
         return (list_library if args.list else score_file if args.score else preflight)(args)
     except UserError as error:
         say(f"error: {error}")

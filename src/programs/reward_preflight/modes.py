@@ -6,6 +6,9 @@ import time
 
 from parts.messages import need
 from parts.reward_calls import call_limits
+from programs.reward_preflight.environment_preflight import EnvironmentPreflight
+from programs.reward_preflight.environment_process import EnvironmentProcess
+from programs.reward_preflight.environment_report import print_environment_report
 from programs.reward_preflight.inputs import is_preset, is_reward, load_data, load_library, load_samples, pick
 from programs.reward_preflight.preflight import Preflight
 from programs.reward_preflight.report import aligned, print_json, print_report
@@ -72,4 +75,15 @@ def preflight(args) -> int:
         report = Preflight(args, pick(rows, args.max_rows or 64, args.seed), process).run(samples)
     report["seconds"] = round(time.perf_counter() - started, 1)
     (print_json if args.json else print_report)(report)
+    return 0 if report["ready"] else 1
+
+
+def environment_preflight(args) -> int:
+    """--environment: all checks on rows drawn from the data."""
+    started = time.perf_counter()
+    rows = pick(load_data(args), args.max_rows or 64, args.seed)
+    with EnvironmentProcess(args, rows) as process:
+        report = EnvironmentPreflight(args, rows, process).run()
+    report["seconds"] = round(time.perf_counter() - started, 1)
+    (print_json if args.json else print_environment_report)(report)
     return 0 if report["ready"] else 1

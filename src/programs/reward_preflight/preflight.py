@@ -32,13 +32,34 @@ ADVICE = {
 WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
+class Findings:
+    """What was found; of each check three are kept, the others counted."""
+
+    def __init__(self):
+        self.kept, self.counts = [], Counter()
+
+    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict | None = None) -> None:
+        """Add a finding, which fails or warns."""
+        self.counts[check] += 1
+        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
+        if self.counts[check] <= 3:
+            self.kept.append(entry | (extra or {}))
+
+    def verdict(self) -> dict:
+        """The end of a report: failures come first, and without them all is ready."""
+        self.kept.sort(key=lambda finding: finding["severity"] != "fail")
+        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
+        ready = all(finding["severity"] != "fail" for finding in self.kept)
+        return {"findings": self.kept, "more_findings": more, "ready": ready}
+
+
 class Preflight:
     """Runs the checks one after another; `report` is what --json prints."""
 
     def __init__(self, args, rows: list[dict], process: RewardProcess):
         self.args, self.rows, self.process = args, rows, process
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
-        self.findings, self.counts = [], Counter()
+        self.findings = Findings()
         self.ranges = {function["name"]: bounds(function["range"]) for function in process.functions}
         self.whole = {function["name"] for function in process.functions if function["needs_group"]}
         self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
@@ -55,16 +76,13 @@ class Preflight:
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
     ) -> None:
         """Add a finding; the fourth and later of a check are only counted."""
-        self.counts[check] += 1
-        severity = "fail" if failed and check not in WARNINGS else "warning"
-        entry = {"severity": severity, "check": check, "message": message, "try": advice or ADVICE.get(check, "")}
+        advice, extra = advice or ADVICE.get(check, ""), {}
         if graded and len(graded.text) > LONGEST // 2 and not self.args.max_characters:
-            entry["try"] += "; or say --max_new_tokens N, if completions of the run are shorter"
+            advice += "; or say --max_new_tokens N, if completions of the run are shorter"
         if graded:
             score = self.grader.total(graded)
-            entry |= {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
-        if self.counts[check] <= 3:
-            self.findings.append(entry)
+            extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
+        self.findings.add(check, message, failed and check not in WARNINGS, advice, extra)
 
     def run(self, samples: list[tuple[dict, str]]) -> dict:
         """All checks; returns the report with the verdict."""
@@ -74,10 +92,7 @@ class Preflight:
         self.prompts()
         self.groups(samples)
         self.functions(golds)
-        self.findings.sort(key=lambda finding: finding["severity"] != "fail")
-        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
-        ready = all(finding["severity"] != "fail" for finding in self.findings)
-        return self.report | {"findings": self.findings, "more_findings": more, "ready": ready}
+        return self.report | self.findings.verdict()
 
     # ---- gold
 

@@ -110,44 +110,58 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
     return reply | {"changed": pickle.dumps(arguments) != before}
 
 
-def serve_rewards(fd: int) -> None:
-    """Loop of the reward's process: load, then answer (function, arguments) until the other side hangs up."""
-    os.set_inheritable(fd, False)
-    connection = Connection(fd)
+def serve_calls(connection: Connection, trace: int, what: str, load) -> None:
+    """Loop of the reward's process: load, then answer (name, arguments, limit) until the other side hangs up.
+
+    Args:
+        load: returns (description for the other side, function that answers a name and arguments).
+    """
     sys.dont_write_bytecode = True  # no __pycache__ beside the reward file
-    specs, timeout_s, trace, limits = connection.recv()
-    files = [file_of(spec) for spec in specs]
     try:
-        parts = load_parts(specs)
-        connection.send([describe(name, *part) for name, part in parts.items()])
+        description, answer = load()
     except UserError as error:
         connection.send(str(error))
         return
     except Exception as error:
-        connection.send(f"got reward {', '.join(specs)}: {type(error).__name__}: {error}; expected functions")
+        connection.send(f"got {what}: {type(error).__name__}: {error}; expected what can be loaded")
         return
+    connection.send(description)
     while True:
         try:
-            name, arguments = connection.recv()
+            name, arguments, limit_s = connection.recv()
         except EOFError:
             return
         # its own C thread ends the process even where a regular expression holds the interpreter
-        faulthandler.dump_traceback_later(timeout_s, exit=True, file=trace)
-        reply = call_once(parts[name][0], arguments, files, CallLimits(*limits))
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=trace)
+        reply = answer(name, arguments)
         faulthandler.cancel_dump_traceback_later()
         connection.send(reply)
+
+
+def load_functions(specs: list[str], limits: tuple) -> tuple:
+    """`load` of serve_calls for rewards."""
+    files, parts = [file_of(spec) for spec in specs], load_parts(specs)
+
+    def answer(name: str, arguments: dict) -> dict:
+        return call_once(parts[name][0], arguments, files, CallLimits(*limits))
+
+    return [describe(name, *part) for name, part in parts.items()], answer
 
 
 class RewardProcess:
     """The process in which rewards run: a hang or crash costs one call, and the next starts a new one."""
 
+    kind = "rewards"
+
     def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
-        self.specs, self.timeout_s, self.process, self.limits = specs, timeout_s, None, limits or CallLimits()
-        self.files, self.trace = [file_of(spec) for spec in specs], tempfile.TemporaryFile()
+        limits = limits or CallLimits()
+        self.what, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
+        self.loaded = {"specs": specs, "limits": (limits.timeout, limits.concurrency, limits.retries)}
+        self.timeout_s, self.process, self.trace = timeout_s, None, tempfile.TemporaryFile()
         self.functions = self.start()
 
-    def start(self) -> list[dict]:
-        """Start the process and return the description of its functions."""
+    def start(self):
+        """Start the process and return what it says of what it has loaded."""
         self.connection, theirs = Pipe()
         inherited = [theirs.fileno(), self.trace.fileno()]
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(inherited[0])]
@@ -155,12 +169,11 @@ class RewardProcess:
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        limits = (self.limits.timeout, self.limits.concurrency, self.limits.retries)
-        self.connection.send((self.specs, self.timeout_s, inherited[1], limits))
+        self.connection.send((self.kind, inherited[1], self.what, self.loaded))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got reward {', '.join(self.specs)}: importing it {self.end()}; expected an import that returns"
-        if not isinstance(answer, list):
+            answer = f"got {self.what}: importing it {self.end()}; expected an import that returns"
+        if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)
         return answer
@@ -177,21 +190,22 @@ class RewardProcess:
         except (EOFError, ConnectionResetError):
             return None
 
-    def call(self, name: str, arguments: dict) -> dict:
+    def call(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
         """One call of a function; {"hung": why} past the time limit, {"died": why} if the process ended."""
+        limit_s = limit_s or self.timeout_s
         if self.process is None:
             self.start()
         started = time.perf_counter()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() tells
-            self.connection.send((name, arguments))
-        reply = self.receive(self.timeout_s + 5)
+            self.connection.send((name, arguments, limit_s))
+        reply = self.receive(limit_s + 5)
         if reply is not None:
             return reply
         seconds, how = time.perf_counter() - started, self.end()
-        if seconds < self.timeout_s:
+        if seconds < limit_s:
             return {"died": how, "seconds": seconds}
         where = own_frame(self.stuck_at(), self.files)
-        return {"hung": f"took more than {self.timeout_s:g} s", "where": where, "seconds": seconds}
+        return {"hung": f"took more than {limit_s:g} s", "where": where, "seconds": seconds}
 
     def stuck_at(self) -> list[tuple]:
         """(file, line, function) of the frames that the process dumped when it hung, innermost first."""

@@ -14,3 +14,5 @@ PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed
 SLOW_S = 1.0  # a completion above this is a warning
 TOKEN_CHARACTERS = 4  # characters that stand for a token
 LONGEST = 40_000  # characters of a probe where the run sets no limit
+POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
+AGAIN_ROWS = 4  # of which as many are played again, and all at once

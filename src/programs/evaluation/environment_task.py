@@ -1,0 +1,157 @@
+"""Conversations of the model with an environment."""
+
+import dataclasses
+from typing import ClassVar
+
+from parts.conversations import Conversation
+from parts.messages import need
+from parts.play import play
+from parts.play_setup import (
+    PlaySetup,
+    check_chat_template,
+    check_environment_rows,
+    load_scored,
+    make_play_setup,
+    pieces,
+    playable_rows,
+    score_talks,
+    score_weights,
+)
+from parts.prompts import RESERVED
+from parts.reward_texts import visible_text
+from parts.rollouts import shared_out
+from programs.evaluation.cache import ResultCache
+from programs.evaluation.settings import Config
+from programs.evaluation.statistics import Values
+from programs.evaluation.tasks import PROMPT_COLUMNS, Request, Task, mean_values, pass_values, read_ks
+
+
+class EnvironmentTask(Task):
+    """Conversations with --environment: what its tools and replies say, what it pays."""
+
+    name = "environment"
+    plays = True
+    options: ClassVar[dict] = {"k": ""}
+    definition = (
+        "score: get_reward and the reward functions with their weights; accuracy: 1 or more by the first of them, and "
+        "what pass@k counts; failure_frac: share of tool calls; limit_frac: ended by max_turns or by the tokens"
+    )
+
+    def check(self):
+        super().check()
+        need(
+            self.config.environment,
+            "got the task environment without an environment; expected a class; try --environment FILE.py:Class",
+        )
+        self.ks, self.tried = read_ks(self), set()
+        self.environments, self.reward = load_scored(self.config)
+
+    def example(self, row: dict) -> dict:
+        """A row as conversations take it: its prompt, and the columns that `reset` and the rewards get."""
+        asked = next((name for name in PROMPT_COLUMNS if row.get(name) is not None), "prompt")
+        columns = {name: value for name, value in row.items() if name not in (*RESERVED, asked)}
+        return {"prompt": self.question(row), "columns": columns, "row": row}
+
+    def check_row(self, row):
+        example = self.example(row)
+        key = (self.environments.kind_of(example["columns"]).name, *example["columns"])
+        if key not in self.tried:
+            check_environment_rows(self.environments, [example])
+            self.reward.check_columns(example)
+            self.tried.add(key)
+
+    def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
+        """(examples that were played, the records of their conversations, answers that came from the cache)."""
+        limit = self.settings["max_new_tokens"] or self.config.max_new_tokens
+        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=limit)
+        check_chat_template(config, model.tokenizer)
+        need(
+            config.conversation_tokens <= model.max_length,
+            f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's "
+            f"{model.max_length}; try --max_conversation_tokens {model.max_length}, or a lower --max_turns or "
+            "--max_new_tokens",
+        )
+        setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
+        source = self.settings["data"] or config.data
+        examples = playable_rows(config, setup, list(map(self.example, rows)), source)
+        each = [{**example, "sample": i} for example in examples for i in range(config.n)]
+        cache = ResultCache(config, model, "conversation")
+        try:
+            records = shared_out(lambda mine, _: self.records(config, setup, model, mine, cache), each, None)
+        finally:
+            cache.close()
+        grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
+        return examples, grouped, cache.hits
+
+    def records(self, config: Config, setup: PlaySetup, model, mine: list[dict], cache: ResultCache) -> list[dict]:
+        """Play and score one conversation for each of this process's examples."""
+        answer = answers_of(config, model, mine, cache)
+        talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        scores = score_talks(setup, mine, talks, self.reward)
+        weights = score_weights(self.reward, scores[0]) if scores else {}
+        return [conversation_record(model, talk, own, weights) for talk, own in zip(talks, scores, strict=True)]
+
+    def values_of(self, records: list[list[dict]]) -> dict:
+        """Values of each metric over the rows."""
+        values = mean_values(records, lower=("limit_frac",))
+        for name in ("turns", "calls", "tool_seconds"):
+            values[name] = dataclasses.replace(values[name], higher_is_better=None)
+        del values["failures"]
+        failed, calls = ([sum(r["metrics"][name] for r in own) for own in records] for name in ("failures", "calls"))
+        values["failure_frac"] = Values(failed, calls, higher_is_better=False)
+        return values | pass_values(records, "accuracy", self.ks)
+
+
+def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
+    """The `sample` of `play`: the model's answers, taken from the cache where it has them."""
+    from tqdm import tqdm
+
+    def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+        samples = [mine[number]["sample"] for number in numbers]
+        asked = [
+            Request(ids=ids, sample=sample, limit=config.max_new_tokens)
+            for ids, sample in zip(prompts, samples, strict=True)
+        ]
+        outputs = [cache.rows.get(request.key()) for request in asked]
+        missing = [i for i, output in enumerate(outputs) if output is None]
+        cache.hits += len(asked) - len(missing)
+        with tqdm(total=len(missing), desc=f"turn {turn + 1}", disable=None) as bar:
+
+            def done(place: int, output: dict) -> None:
+                outputs[missing[place]] = output
+                cache.add(asked[missing[place]].key(), output)
+                bar.update()
+
+            model.generate([asked[i] for i in missing], done)
+        ids = [[*output["ids"], *output["end"]] for output in outputs]  # as they were sampled
+        return [(own, [0.0] * len(own)) for own in ids]
+
+    return answer
+
+
+def conversation_record(model, talk: Conversation, scores: dict, weights: dict) -> dict:
+    """A conversation for samples.jsonl, with its metrics."""
+    said = [visible_text(model.tokenizer, talk.response_ids[start:end], model.eos_ids) for start, end in talk.spans]
+    first = next(iter(scores.values()))
+    metrics = {
+        "score": sum(weights[name] * value for name, value in scores.items() if value is not None),
+        "accuracy": float(first is not None and first >= 1.0),
+        **scores,
+        "turns": len(talk.spans),
+        "calls": talk.calls,
+        "failures": talk.failures,
+        "limit_frac": float(talk.ended_by in ("turns", "tokens")),
+        "tool_seconds": talk.seconds,
+        "length_tokens": sum(talk.response_mask),
+    }
+    return {
+        "text": "\n".join(said),
+        "tokens": sum(talk.response_mask),
+        "finish": talk.ended_by,
+        "metrics": metrics,
+        "extracted": None,
+        "reason": f"ended by {talk.ended_by}",
+        "turn_rewards": talk.turn_rewards,
+        "messages": talk.messages,
+        "pieces": pieces(model.tokenizer, talk),
+    }

@@ -1,0 +1,271 @@
+"""evaluation.py --environment: the conversations and rewards of ppo_train, its figures, files, cache and messages."""
+
+import json
+import sys
+import types
+
+import pytest
+import torch
+from chat_tokenizers import chat_tokenizer
+from conftest import EVAL_DATA, ROOT, TINY_LM, save_random_model
+
+from parts.environments import load_environments
+from parts.play import play, play_metrics
+from parts.play_setup import load_with_reward, make_play_setup
+from parts.sampling import HFEngine
+from programs.evaluation.command import main
+from programs.evaluation.environment_task import EnvironmentTask
+from programs.evaluation.settings import Config
+from programs.evaluation.statistics import Values, compare_values, summarize
+from programs.ppo_train.environment_rollout import converse
+from programs.ppo_train.models import load_models
+from programs.ppo_train.settings import Config as TrainConfig
+
+EXAMPLES = ROOT / "examples" / "environments.py"
+ROWS = 10
+REWARD = """
+def said(prompts, completions, completion_ids, answer, **kwargs):
+    turns = [sum(m["role"] == "assistant" for m in messages) for messages in completions]
+    return [n + 0.001 * len(ids) + 0.1 * len(a) for n, ids, a in zip(turns, completion_ids, answer, strict=True)]
+"""
+
+
+def read(folder, name="results.json"):
+    """results.json or samples.jsonl of a run."""
+    text = (folder / name).read_text()
+    return json.loads(text) if name.endswith(".json") else list(map(json.loads, text.splitlines()))
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory):
+    """(folder, flags) of an evaluation of the embedded model at SecondAttempt, with a reward beside it."""
+    folder = tmp_path_factory.mktemp("second")
+    (folder / "own.py").write_text(REWARD)
+    flags = ["--environment", f"{EXAMPLES}:SecondAttempt", "--reward", f"{folder}/own.py:said*0.5", "--limit", ROWS]
+    flags += ["--max_turns", 2, "--max_new_tokens", 24, "--data", EVAL_DATA, "--precision", "fp32"]
+    flags = [*map(str, flags), "--cache_dir", str(folder / "cache")]
+    assert main([*flags, "--output_dir", str(folder / "one")]) == 0
+    return folder, flags
+
+
+def test_same_conversations_and_rewards_as_in_training(second):
+    folder, _ = second
+    config = TrainConfig(
+        environment=f"{EXAMPLES}:SecondAttempt",
+        reward=[f"{folder}/own.py:said*0.5"],
+        algorithm="rloo",
+        kl_coef=0.0,
+        max_turns=2,
+        max_new_tokens=24,
+        precision="fp32",
+    )
+    models = load_models(config, torch.device("cpu"))
+    environments, reward = load_with_reward(config, models.tokenizer)
+    setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
+    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:ROWS]]
+    rows = [{"prompt": row["prompt"], "columns": {"answer": row["answer"]}} for row in rows]
+    expected = converse(setup, config, models, HFEngine(config, models), reward, rows, None, {})
+    found = read(folder / "one", "samples.jsonl")
+    assert {len(sample["turn_ends"]) for sample in expected} == {1, 2}, "right and wrong first answers"
+    for ours, theirs in zip(found, expected, strict=True):
+        for name in ("messages", "pieces", "turn_rewards", "completion"):
+            assert ours[name] == theirs[name]
+        scores = {name: ours["metrics"][name] for name in ("environment", "said")}
+        assert scores == theirs["rewards"] and ours["metrics"]["score"] == theirs["score"]
+        assert ours["metrics"]["length_tokens"] == ours["tokens"] == sum(theirs["response_mask"])
+    accuracy = sum(sample["rewards"]["environment"] >= 1 for sample in expected) / ROWS
+    metrics = read(folder / "one")["tasks"]["environment"]["metrics"]
+    assert metrics["accuracy"]["value"] == accuracy and metrics["accuracy"]["interval"] == "wilson"
+    played = play_metrics([sample["talk"] for sample in expected])
+    assert metrics["turns"]["value"] == pytest.approx(played["rollout/turns_mean"], abs=1e-12)
+    assert metrics["limit_frac"]["value"] == played["rollout/limit_frac"] == 0
+
+
+def test_cache_comparison_and_page(second, capsys):
+    folder, flags = second
+    assert main([*flags, "--output_dir", str(folder / "two")]) == 0
+    one, two = (read(folder / name)["tasks"]["environment"] for name in ("one", "two"))
+    answers = sum(sample["metrics"]["turns"] for sample in read(folder / "one", "samples.jsonl"))
+    assert (one["from_cache"], two["from_cache"]) == (0, answers)
+    assert two["values"]["score"] == one["values"]["score"] and two["keys"] == one["keys"]
+    assert "Wrong. Try again." in (folder / "one" / "report.html").read_text()
+    assert main([*flags, "--max_turns", "1", "--output_dir", str(folder / "short")]) == 0
+    short = read(folder / "short")["tasks"]["environment"]
+    assert short["from_cache"] == ROWS and short["metrics"]["limit_frac"]["value"] > 0
+    capsys.readouterr()
+    folders = [str(folder / name) for name in ("one", "short")]
+    assert main(["--compare", *folders, "--output_dir", str(folder / "compared")]) == 0
+    found = read(folder / "compared", "comparison.json")["tasks"]["environment"]["accuracy"]
+    assert found["test"] == "exact McNemar" and found["rows"] == ROWS and found["difference"] == 0
+    assert "environment accuracy" in capsys.readouterr().out
+
+
+def test_shares_of_few_calls_have_finite_figures():
+    before = Values([0, 1, 0, 0, 0], [0, 2, 0, 0, 0], higher_is_better=False)  # most resamples hold no call
+    after = Values([0, 0, 0, 0, 0], [0, 2, 0, 1, 0], higher_is_better=False)
+    found = summarize(before, 200, 0)
+    assert found["value"] == 0.5 and found["ci95"] == [0.5, 0.5]
+    found = compare_values(before, after, 200, 0)
+    assert found["difference"] == -0.5 and found["ci95"] == [-0.5, -0.5]
+    nothing = Values([0] * 5, [0] * 5)
+    assert compare_values(before, nothing, 200, 0) is None and summarize(nothing, 200, 0)["value"] is None
+
+
+# ------------------------------------------------------------------------------------------------ tools
+
+
+def call(name: str, **arguments) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+SAID = {  # by row and sample: the answers of each turn
+    ("4", 0): [call("calculate", expression="2+2"), call("submit", answer="4"), "Done."],
+    ("4", 1): [call("calculate", expression="1/0") + call("none"), "4"],
+    ("7", 0): [call("calculate", expression="3+4")] * 3,
+    ("7", 1): [call("submit", answer="7"), "Done."],
+}
+
+
+class ScriptedModel:
+    """A model that says what is written, as token ids."""
+
+    source, hash, max_length, tokens, eos_ids = "scripted", "0", 10**6, 0, [2]
+
+    def __init__(self):
+        self.tokenizer, self.asked = chat_tokenizer("tiny_tools", "<|end|>"), []
+        self.eos_ids = [self.tokenizer.eos_token_id]
+
+    def generate(self, requests, done):
+        for i, request in enumerate(requests):
+            text = self.tokenizer.decode(request.ids)
+            row = text.split("<|user|>")[1].split("<|end|>")[0].split("=")[1]
+            turn = text.count("<|assistant|>") - 1
+            ids = self.tokenizer(SAID[row, request.sample][turn], add_special_tokens=False).input_ids
+            self.asked.append((row, request.sample, turn))
+            assert request.limit == 300
+            done(i, {"text": "", "ids": ids, "end": self.eos_ids, "tokens": len(ids), "finish": "eos"})
+
+
+def played_with_tools(folder):
+    """(task, model, rows, examples, records, answers from the cache) of SAID."""
+    config = Config(
+        environment=f"{EXAMPLES}:Calculator",
+        task=["environment:k=1/2"],
+        n=2,
+        temperature=0.5,
+        max_turns=3,
+        max_new_tokens=300,
+        output_dir=str(folder),
+    )
+    assert config.task == ["environment:k=1/2"]
+    task, model = EnvironmentTask("environment:k=1/2", config), ScriptedModel()
+    rows = [{"prompt": f"Say ={answer}", "answer": answer} for answer in ("4", "7", "x" * 600)]
+    for row in rows:
+        task.check_row(row)
+    return task, model, rows, *task.play(model, rows)
+
+
+def test_tools_samples_and_rows_left_out(tmp_path, capsys):
+    task, model, _, examples, records, reused = played_with_tools(tmp_path)
+    assert [example["row"]["answer"] for example in examples] == ["4", "7"] and reused == 0
+    assert "left out 1 of 3 prompts longer than 512 tokens" in capsys.readouterr().err
+    table = [[[r["metrics"][k] for k in ("accuracy", "turns", "calls", "failures")] for r in own] for own in records]
+    assert table == [[[1, 3, 2, 0], [0, 2, 2, 2]], [[0, 3, 2, 0], [1, 2, 1, 0]]]
+    assert [[r["finish"] for r in own] for own in records] == [["answer", "answer"], ["turns", "answer"]]
+    values = task.values_of(records)
+    assert values["pass@1"].top == [0.5, 0.5] and values["pass@2"].top == [1.0, 1.0]
+    assert (values["failure_frac"].top, values["failure_frac"].bottom) == ([2, 0], [4, 3])
+    assert values["limit_frac"].top == [0, 0.5] and values["limit_frac"].higher_is_better is False
+    assert "failures" not in values and values["calls"].top == [2, 1.5]
+    told = [m["content"] for m in records[0][1]["messages"] if m["role"] == "tool"]
+    assert told == ["{'error': 'division by zero'}", "{'error': 'Tool none not found.'}"]
+    pieces = records[0][0]["pieces"]
+    assert [piece["sampled"] for piece in pieces] == [True, False] * 2 + [True]
+    assert pieces[1]["text"] == "<|user|>4<|end|><|assistant|>"
+    # a direct `play` gives the same figures
+    environments = load_environments(f"{EXAMPLES}:Calculator")
+    setup = make_play_setup(task.config, model.tokenizer, model.eos_ids, environments)
+
+    def sample(prompts, numbers, turn):
+        said = [SAID["47"[number // 2], number % 2][turn] + "<|end|>" for number in numbers]
+        ids = [model.tokenizer(text, add_special_tokens=False).input_ids for text in said]
+        return [(own, [0.0] * len(own)) for own in ids]
+
+    each = [{"prompt": e["prompt"], "columns": e["columns"]} for e in examples for _ in range(2)]
+    metrics = play_metrics(play(each, environments, setup.bridge, sample, setup.limits, setup.form))
+    assert metrics["tool/failure_frac"] == sum(values["failure_frac"].top) / sum(values["failure_frac"].bottom)
+    assert metrics["tool/calls_mean"] == sum(values["calls"].top) / 2
+    assert metrics["rollout/limit_frac"] == sum(values["limit_frac"].top) / 2
+
+
+def test_cached_answers_are_not_asked_again(tmp_path):
+    _, first, _, _, records, _ = played_with_tools(tmp_path)
+    _, again, _, _, same, reused = played_with_tools(tmp_path)
+    assert len(first.asked) == reused == 10 and not again.asked
+    for own in records + same:
+        for record in own:
+            record["metrics"].pop("tool_seconds")
+    assert same == records
+
+
+def test_vllm_plays_by_token_ids(monkeypatch, tmp_path):
+    """A stand-in with vLLM's interface: its tokens are taken as they are."""
+
+    class LLM:
+        def __init__(self, **settings):
+            pass
+
+        def generate(self, prompts, params, use_tqdm):
+            seen.extend(prompt["prompt_token_ids"] for prompt in prompts)
+            return [types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=[45, 46, 2])]) for _ in prompts]
+
+    seen = []
+    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(LLM=LLM, SamplingParams=lambda **k: k))
+    flags = ["--environment", f"{EXAMPLES}:SecondAttempt", "--data", EVAL_DATA, "--limit", 1, "--engine", "vllm"]
+    flags += ["--max_turns", 2, "--max_new_tokens", 24]
+    assert main([*map(str, flags), "--model", str(TINY_LM), "--output_dir", str(tmp_path)]) == 0
+    assert len(seen) == 2 and seen[1][: len(seen[0]) + 3] == [*seen[0], 45, 46, 2]
+
+
+# ------------------------------------------------------------------------------------------------ messages
+
+BAD = {
+    "no file": (["--environment", "x.py:A"], "no file 'x.py'"),
+    "no class": (["--environment", "{examples}:Calculater"], "try Calculator"),
+    "no environment": (["--task", "environment"], "try --environment FILE.py:Class"),
+    "idle": (["--task", "math", "--max_turns", "3"], "got max_turns 3 without an environment"),
+    "server": (["--environment", "{second}", "--base_url", "http://x", "--model", "x"], "not the tokens that were"),
+    "shots": (["--environment", "{second}", "--fewshot", "2"], "got --environment with --fewshot"),
+    "stop": (["--environment", "{second}", "--stop", "x"], "got --environment with --stop"),
+    "no turns": (["--environment", "{second}", "--max_turns", "0"], "expected more than 0"),
+    "plain text": (["--environment", "{second}", "--chat_template", "off"], "try --chat_template auto"),
+    "no room": (["--environment", "{second}", "--max_conversation_tokens", "700"], "512 + 256 tokens"),
+    "positions": (["--environment", "{second}"], "expected at most the model's 1024"),
+    "columns": (["--environment", "{examples}:GuessTheNumber"], "row 1: environment GuessTheNumber: reset does not"),
+    "no tools": (["--environment", "{second}", "--tool_format", "hermes"], "for an environment without tools"),
+    "more k than n": (["--environment", "{second}", "--task", "environment:k=4"], "try --n 4"),
+    "no template": (["--environment", "{second}", "--model", "{bare}", "--max_turns", "1"], "has no chat template"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_clear(tmp_path, name, capsys):
+    flags, expected = BAD[name]
+    bare = save_random_model("llama", tmp_path / "bare", chat_template=False) if name == "no template" else ""
+    flags = [flag.format(examples=EXAMPLES, second=f"{EXAMPLES}:SecondAttempt", bare=bare) for flag in flags]
+    code = main([*flags, "--data", str(EVAL_DATA), "--limit", "2", "--output_dir", str(tmp_path / "o")])
+    message = capsys.readouterr().err
+    assert code == 2 and expected in message and "Traceback" not in message
+    assert not (tmp_path / "o" / "results.json").exists()
+
+
+def test_an_environment_that_raises_is_named(tmp_path, capsys):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "class Bad:\n    def reset(self, answer, **row):\n        self.answer = answer\n\n"
+        "    def get_reward(self):\n        return 1 / (self.answer != '121')\n"
+    )
+    flags = ["--environment", f"{file}:Bad", "--data", EVAL_DATA, "--limit", 3, "--max_new_tokens", 4]
+    assert main([*map(str, flags), "--max_turns", "1", "--output_dir", str(tmp_path / "o")]) == 3
+    message = capsys.readouterr().err
+    assert f"{file}:6" in message and "row 1 of the batch" in message and "ZeroDivisionError" in message

@@ -1,0 +1,419 @@
+"""reward_preflight.py --environment: sound environments are ready, and what is wrong with others is found."""
+
+import json
+import sys
+
+import pytest
+from chat_tokenizers import TOOLS
+from conftest import EVAL_DATA, ROOT, TINY_LM, patch_rooms, run_script
+
+from parts.messages import UserError
+from programs.reward_preflight import environment_preflight, environment_process
+from programs.reward_preflight.command import check_arguments, make_parser
+from programs.reward_preflight.environment_preflight import EnvironmentPreflight
+from programs.reward_preflight.inputs import load_data
+from programs.reward_preflight.policies import POLICIES, call_text
+
+EXAMPLES = ROOT / "examples" / "environments.py"
+# lines matter: REPLY_AT and REWARD_AT name two of these
+ENVIRONMENTS = '''import random, threading, time
+
+NEVER = threading.Event()
+
+
+class Sound:
+    """Pays for the right answer by the tool; `look` echoes."""
+
+    def reset(self, answer, **row):
+        self.answer, self.given = str(answer), None
+
+    def submit(self, answer: str) -> str:
+        """Give the answer.
+
+        Args:
+            answer: The answer.
+        """
+        self.given = self.given or str(answer)
+        return "Noted."
+
+    def look(self, text: str, times: int) -> str:
+        """Echo.
+
+        Args:
+            text: What to say.
+            times: How often.
+        """
+        return text * min(2, times)
+
+    def get_reward(self):
+        return float(self.given == self.answer)
+
+
+class SharedAnswer(Sound):
+    def reset(self, answer, **row):
+        super().reset(answer)
+        type(self).right = str(answer)
+
+    def get_reward(self):
+        return float(self.given == type(self).right)
+
+
+class Counts(Sound):
+    seen = []
+
+    def get_reward(self):
+        self.seen.append(self.given)
+        return super().get_reward() + 0.001 * len(self.seen)
+
+
+class Forgets(Sound):
+    def __init__(self):
+        self.given = None
+
+    def reset(self, answer, **row):
+        self.answer = str(answer)
+
+
+class Random(Sound):
+    def get_reward(self):
+        return super().get_reward() * random.random()
+
+
+class Clock(Sound):
+    def submit(self, answer: str) -> str:
+        """Give the answer.
+
+        Args:
+            answer: The answer.
+        """
+        super().submit(answer)
+        return f"Noted at {time.perf_counter_ns()}."
+
+
+class Hangs(Sound):
+    def look(self, text: str, times: int) -> str:
+        """Never return.
+
+        Args:
+            text: What to say.
+            times: How often.
+        """
+        NEVER.wait()
+
+
+class PaysWords:
+    def reset(self, answer, **row):
+        self.answer, self.said = str(answer), ""
+
+    def reply(self, text):
+        self.said = text
+
+    def get_reward(self):
+        return float(self.answer in self.said or len(self.said) > 3)
+
+
+class PaysSilence(PaysWords):
+    def get_reward(self):
+        return float(self.answer in self.said or not self.said)
+
+
+class RaisingReply(PaysWords):
+    def reply(self, text):
+        self.said = text.split()[0]
+
+    def get_reward(self):
+        return float(self.said == self.answer)
+
+
+class RaisingReward(Sound):
+    def get_reward(self):
+        return float(self.given[0] == self.answer[0])
+
+
+class Stuck(Sound):
+    def get_reward(self):
+        if self.given == "nothing":
+            NEVER.wait()
+        return super().get_reward()
+
+
+class Evaluates(Sound):
+    def look(self, text: str, times: int) -> str:
+        """Run.
+
+        Args:
+            text: What to run.
+            times: How often.
+        """
+        return "" if "99999" in text else str(eval(text))
+
+
+class Game:
+    def reset(self, secret, **row):
+        self.secret, self.found = secret, False
+
+    def reply(self, text):
+        self.found = text == self.secret
+        return None if self.found else f"It begins with {self.secret[0]}."
+
+    def get_reward(self):
+        return float(self.found)
+
+
+MIXED = {"tools": Sound, "words": Game}
+'''
+LINES = ENVIRONMENTS.splitlines()
+REPLY_AT = LINES.index("        self.said = text.split()[0]") + 1
+REWARD_AT = LINES.index("        return float(self.given[0] == self.answer[0])") + 1
+ROWS = [{"prompt": f"Row {i}", "answer": f"4{i}"} for i in range(3)]
+
+
+class ProcessHere(environment_process.EnvironmentProcess):
+    """The environment's process without a process: a new one has the module anew."""
+
+    def start(self):
+        for name in [n for n in sys.modules if n.startswith("environment_own")]:
+            del sys.modules[name]
+        self.process, (description, self.answer) = None, environment_process.load_environment_process(self.loaded)
+        return description
+
+    def call(self, name, arguments, limit_s=0.0):
+        return json.loads(json.dumps(self.answer(name, arguments)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("own")
+    (path / "own.py").write_text(ENVIRONMENTS)
+    (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+@pytest.fixture
+def check(folder, monkeypatch):
+    """Run the preflight in this process and return its report."""
+    monkeypatch.setattr(environment_preflight, "EnvironmentProcess", ProcessHere)
+
+    def run(name: str, *flags, rows=None) -> dict:
+        data = folder / "rows.jsonl"
+        if rows:
+            data = folder / "other.jsonl"
+            data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        spec = name if ":" in name else f"{folder}/own.py:{name}"
+        args = make_parser().parse_args(["--environment", spec, "--data", str(data), *map(str, flags)])
+        check_arguments(args)
+        rows = load_data(args)
+        with ProcessHere(args, rows) as process:
+            return EnvironmentPreflight(args, rows, process).run()
+
+    return run
+
+
+def failures(report) -> set[str]:
+    return {finding["check"] for finding in report["findings"] if finding["severity"] == "fail"}
+
+
+def warnings(report) -> set[str]:
+    return {finding["check"] for finding in report["findings"]} - failures(report)
+
+
+def line(report, name: str) -> dict:
+    return next(line for line in report["policies"] if line["name"] == name)
+
+
+# ------------------------------------------------------------------------------------------------ sound ones
+
+
+def test_sound_environment_is_ready(check):
+    report = check("Sound")
+    assert report["ready"] and report["findings"] == []
+    assert report["gold"] == {"variant": "tool submit(answer)", "rows": 3, "full_marks": 1.0}
+    assert [p["name"] for p in report["policies"]] == ["gold", *POLICIES]
+    gold = line(report, "gold")
+    assert (gold["mean"], gold["turns"], gold["calls"], gold["failures"]) == (1.0, 2, 1, 0)
+    assert (line(report, "silence")["turns"], line(report, "silence")["max"]) == (1, 0.0)
+    broken, unknown, wrong = (line(report, n) for n in ("broken_calls", "unknown_tools", "wrong_arguments"))
+    assert (broken["turns"], broken["calls"], broken["failures"]) == (5, 4, 4)
+    assert (unknown["calls"], unknown["failures"]) == (4, 4)
+    assert wrong["calls"] == 6 and wrong["failures"] == 5  # submit takes any text
+    assert (line(report, "endless")["turns"], line(report, "endless")["limit"]) == (8, 1.0)
+    assert line(report, "injection")["calls"] > 0 and line(report, "injection")["failures"] == 0
+
+
+@pytest.mark.parametrize("name", ["SecondAttempt", "Calculator", "Search", "GuessTheNumber"])
+def test_examples_are_ready(check, name):
+    rows = [{"prompt": "?", "answer": f"4{i}", "number": 17 + i} for i in range(3)]
+    flags = ["--gold_template", "{number}"] if name == "GuessTheNumber" else []
+    report = check(f"{EXAMPLES}:{name}", *flags, rows=rows)
+    assert report["ready"] and report["gold"]["full_marks"] == 1.0, report["findings"]
+
+
+def test_what_gold_says(check, folder):
+    rows = [{"prompt": "?", "environment": "words", "secret": "ab", "gold": ["a", "ab"]}]
+    rows += [
+        {"prompt": "?", "environment": "tools", "answer": "7", "gold": {"name": "submit", "arguments": {"answer": "7"}}}
+    ]
+    report = check("MIXED", rows=rows)
+    assert report["ready"] and report["gold"] == {"variant": "column gold", "rows": 2, "full_marks": 1.0}
+    assert line(report, "gold")["turns"] == 2 and line(report, "gold")["calls"] == 0.5
+    (folder / "says.py").write_text(
+        "def says(messages, tools, row):\n"
+        "    assert not tools\n"
+        "    last = messages.pop()['content']\n"
+        "    return row['prompt'] if last == row['prompt'] else last[-2] + 'b'\n"
+    )
+    rows = [{"prompt": "?", "secret": "ab"}, {"prompt": "?", "secret": "cb"}]
+    report = check("Game", "--policy", f"{folder}/says.py:says", rows=rows)
+    assert report["ready"] and report["gold"]["full_marks"] == 1.0 and line(report, "gold")["turns"] == 2
+    (folder / "bad.py").write_text("def says(messages, tools, row):\n    return row['no']\n")
+    with pytest.raises(UserError, match=r"bad.py:2"):
+        check("Game", "--policy", f"{folder}/bad.py:says", rows=rows)
+    report = check("Game", rows=rows)
+    assert report["gold"] is None and warnings(report) == {"gold"} and report["ready"]
+
+
+def test_calls_keep_hostile_text():
+    text = "</tool_call></think><|im_end|>\ud800"
+    said = call_text("f", {"x": text})
+    assert said.count("<") == 2 and json.loads(said[11:-12])["arguments"]["x"] == text
+
+
+# ------------------------------------------------------------------------------------------------ bad ones
+
+
+@pytest.mark.parametrize(
+    ("name", "failing"),
+    [
+        ("SharedAnswer", {"shared_state"}),
+        ("Counts", {"shared_state"}),
+        ("PaysWords", {"nonsense", "endless", "injection"}),
+        ("PaysSilence", {"silence"}),
+        ("RaisingReply", {"fault"}),
+        ("RaisingReward", {"fault"}),
+    ],
+)
+def test_bad_environment_is_found(check, name, failing):
+    report = check(name)
+    assert failures(report) == failing
+    assert not report["ready"] and all(finding["try"] for finding in report["findings"])
+
+
+def test_chance_is_told_from_state(check):
+    report = check("Random", "--full_score", 0)
+    assert "not_deterministic" in failures(report) and "shared_state" not in failures(report)
+    report = check("Clock")
+    assert report["ready"] and warnings(report) == {"not_deterministic"}
+
+
+def test_object_that_is_used_again(check):
+    report = check("Forgets")
+    assert report["ready"] and warnings(report) == {"reset"}
+
+
+def test_fault_has_file_line_and_row(check, folder):
+    told = [f for f in check("RaisingReply")["findings"] if f["check"] == "fault"]
+    assert f"{folder}/own.py:{REPLY_AT}" in told[0]["message"] and told[0]["policy"] == "silence"
+    assert "row 1, prompt 'Row 0'" in told[0]["message"] and told[0]["row"] == 1
+    report = check("RaisingReward")
+    assert any(f"own.py:{REWARD_AT}" in f["message"] for f in report["findings"])
+    assert line(report, "silence")["problems"] == 3 and line(report, "gold")["problems"] == 0
+
+
+def test_tool_that_hangs_is_found_and_bounded(check):
+    report = check("Hangs", "--tool_timeout", 2)
+    told = [f for f in report["findings"] if f["check"] == "hung_tool"]
+    assert len(told) == 3 and "tool look gave no answer in 2 s" in told[0]["message"]
+    assert line(report, "gold")["problems"] == 0 and line(report, "injection")["problems"] > 0  # not played any more
+
+
+def test_gold_that_is_not_paid(check):
+    rows = [
+        {
+            "prompt": "?",
+            "answer": "7",
+            "gold": [{"name": "look", "arguments": {}}, {"name": "submit", "arguments": {"answer": "8"}}],
+        }
+    ]
+    report = check("Sound", rows=rows)
+    assert failures(report) == {"gold"} and warnings(report) == {"gold_calls"}
+    assert any("missing 2 required positional arguments" in f["message"] for f in report["findings"])
+    assert check("Sound", "--full_score", 0, "--allow", "silence=1", rows=rows)["gold"]["full_marks"] == 1
+
+
+def test_allowed_and_summed_with_a_reward(check, folder):
+    assert check("PaysWords", *[x for n in ("nonsense", "endless", "injection") for x in ("--allow", f"{n}=1")])[
+        "ready"
+    ]
+    (folder / "reward.py").write_text("def quiet(completion, **kwargs):\n    return float(not completion.strip())\n")
+    report = check("Sound", "--reward", f"{folder}/reward.py:quiet*0.5")
+    assert "silence" in failures(report) and "nonsense" not in failures(report)
+    assert line(report, "silence")["mean"] == 0.5 and line(report, "gold")["mean"] == 1.5
+
+
+# ------------------------------------------------------------------------------------------------ its process
+
+
+@pytest.fixture(scope="module")
+def stuck(folder):
+    """(exit code, report) of an environment of which one reward never returns, another call ends the process."""
+    rows = folder / "two.jsonl"
+    kinds = [{"prompt": "?", "answer": "41", "environment": name} for name in ("evaluates", "stuck")]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in kinds))
+    (folder / "lost.py").write_text(ENVIRONMENTS + 'LOST = {"stuck": Stuck, "evaluates": Evaluates}\nprint("text")\n')
+    flags = ["--environment", f"{folder}/lost.py:LOST", "--data", rows, "--timeout_s", 7, "--tool_timeout", 5]
+    done = run_script("reward_preflight", *flags, "--json")
+    assert done.stderr.count("text"), "what an environment prints goes to stderr"
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_hang_and_death_cost_one_conversation(stuck):
+    code, report = stuck
+    found = {finding["check"]: finding for finding in report["findings"]}
+    assert code == 1 and failures(report) == {"hung", "died"}
+    at = LINES.index('        if self.given == "nothing":') + 2
+    assert "took more than 12 s" in found["hung"]["message"] and found["hung"]["policy"] == "endless"
+    assert f"lost.py:{at}, in get_reward" in found["hung"]["message"]
+    assert "ended the process with exit code 1" in found["died"]["message"] and found["died"]["policy"] == "injection"
+    problems = {p["name"]: p["problems"] for p in report["policies"] if p["problems"]}
+    assert problems == {"endless": 1, "injection": 1}, "the others were played"
+
+
+def test_command_line_and_template(folder):
+    template = folder / "tools.jinja"
+    template.write_text(TOOLS)
+    flags = ["--environment", f"{EXAMPLES}:Calculator", "--data", EVAL_DATA, "--max_rows", 2, "--tokenizer", TINY_LM]
+    done = run_script("reward_preflight", *flags, "--chat_template", template)
+    assert done.returncode == 0 and "form of calls: hermes" in done.stdout and "verdict  ready" in done.stdout
+    assert "injection" in done.stdout and done.stderr == ""
+
+
+def test_template_that_rewrites_turns_is_found(check, folder, monkeypatch):
+    patch_rooms(monkeypatch, "training_template", lambda tokenizer: None)
+    template = folder / "window.jinja"
+    template.write_text(TOOLS.replace("{% for m in messages %}", "{% for m in messages[-2:] %}"))
+    report = check("Sound", "--tokenizer", TINY_LM, "--chat_template", template)
+    assert "template" in failures(report)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--max_turns", "3", "--reward", "exact_match"], "got --max_turns without --environment"),
+        (["--environment", "x.py:A", "--samples", "x"], "expected it with --reward"),
+        (["--environment", "x.py:A", "--group_size", "4"], "got --group_size with --environment"),
+        (["--environment", "x.py:A", "--tool_format", "hermes"], "try --tokenizer MODEL"),
+        (["--environment", "x.py:A", "--list"], "got --list and --environment"),
+        (["--environment", "x.py:A", "--max_turns", "0"], "expected 1 to 10000"),
+        (["--environment", "x.py:A"], "no file 'x.py'"),
+        (["--environment", "{examples}:GuessTheNumber"], "reset does not take this data"),
+        (["--environment", "{examples}:Calculator", "--policy", "x.py:f"], "no file 'x.py'"),
+        (["--environment", "{examples}:Calculator", "--tokenizer", "./none"], "which does not load"),
+    ],
+)
+def test_bad_input_is_clear(check, flags, expected):
+    flags = [flag.format(examples=EXAMPLES) for flag in flags]
+    args = make_parser().parse_args([*flags, "--data", str(EVAL_DATA)])
+    with pytest.raises(UserError) as error:
+        check_arguments(args)
+        check(args.environment, *flags[2:], rows=[{"prompt": "?", "answer": "1"}])
+    assert expected in str(error.value)
