@@ -142,7 +142,8 @@ def place(tmp_path_factory):
     rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:4]]
     rows = [{**row, "level": i, "environment": ["adder", "silent"][i % 2]} for i, row in enumerate(rows)]
     rows[3]["prompt"] = rows[3]["prompt"][0]["content"]
-    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    long = {**rows[0], "prompt": "2+" * 550 + "2="}  # too long with the tools
+    (folder / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [long, *rows]))
     for row in rows:
         del row["environment"]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -347,6 +348,7 @@ def test_a_dictionary_mixes_environments_and_what_pays_nothing_is_left_to_the_re
     ready = grpo.prepare_run(
         grpo.parse_arguments([*flags_of(place, "MIXED", *more), f"--eval_data={place}/mixed.jsonl"])
     )
+    assert [row["columns"]["level"] for row in ready.rows] == [0, 1, 2, 3] and ready.scorer.rows is ready.rows
     out = played(ready, [0, 1], [SCRIPTS[0], ["Hm" + END]])
     assert scores_of(ready, out, [0, 1]) == {"environment": [1.0, None], "length": [3.0, 1.0]}
     assert ready.scorer.scores() == [pytest.approx(1.3), pytest.approx(0.1)]
