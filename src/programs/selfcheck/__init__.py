@@ -39,6 +39,7 @@ ROOMS = (
     "contract",
     "subject",
     "measures",
+    "scripted_talks",
     "scripts_trainer",
     "one_page",
     "loading",
@@ -49,5 +50,6 @@ ROOMS = (
     "input_checks",
     "advantage_checks",
     "policy_checks",
+    "conversation_checks",
     "run",
 )
