@@ -216,7 +216,7 @@ FAULTS = {
         ],
     ),
     "an environment for all": (
-        {"turn_state", "turn_rewards"},
+        {"turn_state", "turn_rewards", "turn_template"},
         r"one environment object serves conversations 0 and 1 at once",
         [(MADE, "    one = make()\n" + MADE.replace("make()", "one"))],
     ),
@@ -231,7 +231,7 @@ FAULTS = {
         ],
     ),
     "messages shared by a group": (
-        {"turn_state", "turn_template"},
+        {"turn_state"},
         r"conversation 1 is told what is said in 0",
         [("messages=copy.deepcopy(row[", "messages=(row[")],
     ),
