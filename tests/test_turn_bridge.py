@@ -53,6 +53,7 @@ FAMILIES = {
     "lfm2_2_5": ([CHATML], False, True),
     "nemotron_3_nano": ([CHATML], False, True),
     "cohere2": (["<|END_OF_TURN_TOKEN|>"], True, False),
+    "smollm3": ([CHATML], True, False),  # shows no calls of earlier answers
     "smolvlm": (["<end_of_utterance>"], False, False),
 }
 REPLIES = [name for name, (_, replies, _) in FAMILIES.items() if replies]
@@ -180,6 +181,7 @@ def test_thinking_that_was_told_not_to_be_is_dropped_from_earlier_turns():
     assert "'<think>\\n\\n</think>\\n\\n' becomes" in bridge_of("qwen3", enable_thinking=False).check([], True)
     assert bridge_of("qwen3_training", enable_thinking=False).check([SCHEMA], True) == ""
     assert bridge_of("gemma4_v5", enable_thinking=True).check([SCHEMA], True) != ""
+    assert bridge_of("smollm3", enable_thinking=False).check([], True) == ""
 
 
 def test_tools_that_move_are_found():
@@ -206,6 +208,7 @@ def test_the_form_of_trl_is_taken_where_it_keeps_earlier_turns(capsys):
         ("gptoss", True, "by none of the tokens that end an answer"),
         ("nemotron_3_nano", True, "writes earlier turns anew"),
         ("smolvlm", True, "without 'Answer 0'"),
+        ("smollm3", False, "without 'add_up'"),
     ],
 )
 def test_refusals_say_why_and_what_to_try(name, talks, reason):
