@@ -22,11 +22,15 @@ compared with computations made here from the published formulas and the plain n
 The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
 which, and for distillation whether it is the reverse or the forward KL.
 
+Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
+selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
+whose and what each environment may hear; and it is given a chat template that drops what was thought.
+
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
-zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing is written to disk.
+zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), and a page's `train` and `rollout`. Batch, prompts and completions are cut to a few short
+(checkpoints, schedules), calls of tools, a page's `train`, and its `rollout` without an environment. Batch, prompts and completions are cut to a few short
 ones; other settings stay yours. What is not given of model, data and reward is the embedded one.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
@@ -55,7 +59,7 @@ import tempfile
 import textwrap
 import time
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 # ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
@@ -431,7 +435,7 @@ def numbers_in(text: str) -> set[int]:
     return {int(digit) for digit in re.findall(r"\[talk(\d)\]", "".join(text.split()))}
 
 
-@dataclass
+@dataclasses.dataclass
 class Turn:
     """An answer that was asked for: what it was asked for with, the ids and log-probs that were given."""
 
@@ -440,19 +444,25 @@ class Turn:
     logprobs: list[float]
 
 
-@dataclass
+@dataclasses.dataclass
 class Record:
     """What a trainer does with the conversations of one play."""
 
     tokenizer: object
     answers: list[list[list[int]]]  # ids of each answer of each conversation
     paid: int | None = None  # the conversation whose return is 1 higher
-    turns: dict[int, list[Turn]] = field(default_factory=dict)
-    heard: dict[int, list[str]] = field(default_factory=dict)  # texts
-    said: dict[int, list[str]] = field(default_factory=dict)  # replies
-    rows: list[list[int]] = field(default_factory=list)  # of each reset: the resets that had noted something in its row
-    reused: list[tuple[int, int]] = field(default_factory=list)  # conversations that one object served at once
-    early: set[int] = field(default_factory=set)  # conversations whose return was asked for before their last answer
+    turns: dict[int, list[Turn]] = dataclasses.field(default_factory=dict)
+    heard: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # texts
+    said: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # replies
+    rows: list[list[int]] = dataclasses.field(
+        default_factory=list
+    )  # of each reset: the resets that had noted something in its row
+    reused: list[tuple[int, int]] = dataclasses.field(
+        default_factory=list
+    )  # conversations that one object served at once
+    early: set[int] = dataclasses.field(
+        default_factory=set
+    )  # conversations whose return was asked for before their last answer
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""

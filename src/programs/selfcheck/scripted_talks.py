@@ -4,12 +4,12 @@ Each conversation is told its number by `reset` and by every reply, so that its 
 wherever a trainer puts them.
 """
 
+import dataclasses
 import random
 import re
 import sys
 import tempfile
 import types
-from dataclasses import dataclass, field
 from pathlib import Path
 
 PLAYED = 4  # conversations: two of each of two rows
@@ -31,7 +31,7 @@ def numbers_in(text: str) -> set[int]:
     return {int(digit) for digit in re.findall(r"\[talk(\d)\]", "".join(text.split()))}
 
 
-@dataclass
+@dataclasses.dataclass
 class Turn:
     """An answer that was asked for: what it was asked for with, the ids and log-probs that were given."""
 
@@ -40,19 +40,25 @@ class Turn:
     logprobs: list[float]
 
 
-@dataclass
+@dataclasses.dataclass
 class Record:
     """What a trainer does with the conversations of one play."""
 
     tokenizer: object
     answers: list[list[list[int]]]  # ids of each answer of each conversation
     paid: int | None = None  # the conversation whose return is 1 higher
-    turns: dict[int, list[Turn]] = field(default_factory=dict)
-    heard: dict[int, list[str]] = field(default_factory=dict)  # texts
-    said: dict[int, list[str]] = field(default_factory=dict)  # replies
-    rows: list[list[int]] = field(default_factory=list)  # of each reset: the resets that had noted something in its row
-    reused: list[tuple[int, int]] = field(default_factory=list)  # conversations that one object served at once
-    early: set[int] = field(default_factory=set)  # conversations whose return was asked for before their last answer
+    turns: dict[int, list[Turn]] = dataclasses.field(default_factory=dict)
+    heard: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # texts
+    said: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # replies
+    rows: list[list[int]] = dataclasses.field(
+        default_factory=list
+    )  # of each reset: the resets that had noted something in its row
+    reused: list[tuple[int, int]] = dataclasses.field(
+        default_factory=list
+    )  # conversations that one object served at once
+    early: set[int] = dataclasses.field(
+        default_factory=set
+    )  # conversations whose return was asked for before their last answer
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""
