@@ -1,12 +1,13 @@
 """scripts/selfcheck.py on trainers with an environment: clean ones pass, and each fault of conversations is named."""
 
+import functools
 import json
 import re
 import shutil
 import sys
 
 import pytest
-from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script
+from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script
 from test_multi_turn_template import CHANGES
 
 from programs.selfcheck.conversation_checks import (
@@ -18,7 +19,7 @@ from programs.selfcheck.conversation_checks import (
     turn_template,
 )
 from programs.selfcheck.loading import load_trainer
-from programs.selfcheck.prepare import prepare
+from programs.selfcheck.subject import Subject
 
 PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
@@ -51,11 +52,21 @@ def edited(folder, pairs, source=PAGE):
     return folder / "mine.py"
 
 
+@functools.cache
+def page_models():
+    """The embedded model as the page loads it, once for all copies: no check of conversations changes it."""
+    page = load_module(PAGE, "multi_turn_of_the_bundle")
+    return page.load_models(page.Config(model=str(TINY_LM), data="", environment=""))
+
+
 def results(trainer, *flags) -> dict[str, tuple]:
     """What the checks of conversations say of a trainer, by name; one that raises fails."""
     found, trainer = {}, load_trainer(str(trainer))
+    if not hasattr(trainer.module, "HFEngine"):
+        trainer.module.load_models = lambda config: page_models()
     assert not trainer.parse([*flags])
-    subject = prepare(trainer)
+    trainer.load()
+    subject = Subject(trainer, [])
     for check in CHECKS:
         try:
             found[check.__name__] = check(subject)
@@ -112,7 +123,8 @@ def ppo(inputs):
     """ppo_train.py with an environment, loaded."""
     trainer = load_trainer(str(PPO))
     assert not trainer.parse([*inputs, "--eval_data", inputs[3], "--max_new_tokens", "12", "--device", "cpu"])
-    return prepare(trainer)
+    trainer.load()
+    return Subject(trainer, [])
 
 
 def test_ppo_train_passes(ppo):

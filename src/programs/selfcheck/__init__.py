@@ -28,8 +28,9 @@ Policy and critic get a little noise (in memory), so that the policy differs fro
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), calls of tools, a page's `train`, and its `rollout` without an environment. Batch, prompts and completions are cut to a few short
-ones; other settings stay yours. What is not given of model, data and reward is the embedded one.
+(checkpoints, schedules), calls of tools, a page's `train`, and its `rollout` without an environment. Batch, prompts
+and completions are cut to a few short ones; other settings stay yours. What is not given of model, data and reward is
+the embedded one.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
