@@ -63,6 +63,11 @@ OURS = {
     "rollout/length_mean": "length",
     "rollout/truncated_frac": "truncated",
     "rollout/logprob_gap_max": "gap_max",
+    "rollout/turns_mean": "turns",
+    "rollout/limit_frac": "limit",
+    "tool/calls_mean": "tool_calls",
+    "tool/failure_frac": "tool_failures",
+    "tool/seconds": "tool_seconds",
     "mismatch/kl": "mismatch_kl",
     "mismatch/weight_mean": "weight_mean",
     "optim/lr": "lr",
@@ -86,6 +91,8 @@ TRL = {
     "entropy": "entropy",
     "completions/mean_length": "length",
     "completions/clipped_ratio": "truncated",
+    "tools/call_frequency": "tool_calls",
+    "tools/failure_frequency": "tool_failures",
     "sampling/sampling_logp_difference/mean": "gap_mean",
     "sampling/sampling_logp_difference/max": "gap_max",
     "sampling/importance_sampling_ratio/mean": "weight_mean",
@@ -152,6 +159,9 @@ SETTINGS = {
         "mismatch": "--mismatch tis",
         "precision": "--precision bf16 (or fp32)",
         "batch": "--batch_size",
+        "turns": "--max_turns or --max_conversation_tokens",
+        "tool_form": "--tool_format",
+        "tool_time": "--tool_timeout",
     },
     "one_page": {
         "lr": "--lr",
@@ -175,6 +185,9 @@ SETTINGS = {
         "mismatch": "scripts/ppo_train.py --mismatch tis",
         "precision": "weights in float32, as the page has them",
         "batch": "number of completions of a step",
+        "turns": "--max_turns or --max_tokens",
+        "tool_form": "what the page takes for a call",
+        "tool_time": "a time limit in the tool",
     },
     "grpo_train": {
         "lr": "--learning_rate",
@@ -198,6 +211,9 @@ SETTINGS = {
         "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
         "precision": "--precision bf16 (or fp32)",
         "batch": "--gradient_accumulation_steps",
+        "turns": "--max_turns or --max_conversation_tokens",
+        "tool_form": "--tool_format",
+        "tool_time": "--tool_timeout",
     },
     "trl": {
         "lr": "learning_rate",
@@ -221,6 +237,9 @@ SETTINGS = {
         "mismatch": "vllm_importance_sampling_correction=True",
         "precision": "bf16=True with weights in float32, in place of fp16=True",
         "batch": "gradient_accumulation_steps",
+        "turns": "max_tool_calling_iterations or max_completion_length",
+        "tool_form": "a tokenizer with a response schema",
+        "tool_time": "a time limit in the tool (TRL sets none)",
     },
     "verl": {
         "lr": f"{ACTOR}.optim.lr",
@@ -244,6 +263,9 @@ SETTINGS = {
         "mismatch": "algorithm.rollout_correction.rollout_is=token",
         "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
         "batch": "data.train_batch_size",
+        "turns": "actor_rollout_ref.rollout.multi_turn.max_assistant_turns or data.max_response_length",
+        "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
+        "tool_time": "a time limit in the tool",
     },
 }
 
@@ -300,6 +322,40 @@ ADVICE = {
         "completions hit the length limit before their end token: the score judges the limit, not the answer",
         ["raise {length}", "shorten what the prompt asks for", "{overlong}"],
         "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
+    ),
+    "no-tool-calls": (
+        "the environment has tools and the model calls none: it does not know them, writes calls in a form that is not "
+        "read, or has no need of them; what it never does cannot be paid",
+        [
+            "read what it writes: pieces in samples.jsonl",
+            "an instruct model that was trained on tools, or one that was shown calls (SFT)",
+            "{tool_form}, where it writes calls in another form",
+            "say in the prompt that there are tools, and when to call them",
+        ],
+        "definition: an answer that is never sampled gets no gradient",
+    ),
+    "tool-failures": (
+        "most calls come to an error: they cannot be read, name no tool, have wrong arguments, or the tool raises or "
+        "gives no answer in time",
+        [
+            "read the errors: messages of the role tool in samples.jsonl",
+            "{tool_form}, where none can be read",
+            "arguments with plain types, each described in the docstring",
+            "{tool_time}, where they say that there was no answer",
+        ],
+        OURSELVES + "every second call",
+    ),
+    "turn-limit": (
+        "conversations do not come to their end: too few turns or tokens, an environment that never ends one, or a "
+        "model that goes on calling",
+        ["raise {turns}", "an environment that ends with the task (a reply of None)", "pay what ends early"],
+        OURSELVES + "most returns are of conversations that were broken off",
+    ),
+    "slow-tools": (
+        "a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation "
+        "waits on average",
+        ["{tool_time}", "a cheaper tool, or one whose work is done by other processes"],
+        OURSELVES + "three tenths of the time, as of rewards",
     ),
     "length-collapse": (
         "short completions pay as well as long ones, or an update destroyed the policy",
@@ -473,7 +529,7 @@ ADVICE = {
     ),
     "partial-log": ("lines could not be read", ["look at the lines named"], "definition"),
 }
-NOTES = {"loss-is-no-measure", "slow-reward", "solved", "short-run", "partial-log"}
+NOTES = {"loss-is-no-measure", "slow-reward", "slow-tools", "solved", "short-run", "partial-log"}
 
 
 # -------------------------------------------------------------------- statistics (src/programs/diagnose/statistics.py)
@@ -787,6 +843,7 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
         settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
 
@@ -973,6 +1030,34 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
 def dialect_of(run: LoggedRun) -> str:
     """Whose metric names a run's log has."""
     return run.trainer if run.trainer in ("trl", "verl") else "ours"
+
+
+# ------------------------------------------------------------------ tool checks (src/programs/diagnose/tool_checks.py)
+
+
+def check_tools(run: LoggedRun):
+    """Tools that are not called, mostly fail, or take most of a step."""
+    calls, failures = run.values("tool_calls"), run.values("tool_failures")
+    seconds, step = run.values("tool_seconds"), run.values("time_step")
+    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
+    tools = run.settings.get("tools") or not any(seconds)
+    if len(calls) >= 3 and not any(calls) and tools:
+        yield run.find("no-tool-calls", "tool_calls", f"not one tool call in {len(calls)} steps")
+    if len(failures) >= 3 and late(run, "tool_failures") >= 0.5 and (not calls or late(run, "tool_calls") > 0):
+        saw = f"{late(run, 'tool_failures'):.0%} of the tool calls in {span(run, 'tool_failures')} came to an error"
+        yield run.find("tool-failures", "tool_failures", saw)
+    if len(seconds) >= 3 and step and statistics.median(seconds) > 0.3 * statistics.median(step):
+        saw = f"a conversation waits {statistics.median(seconds):.3g} s for its tools, in a step of "
+        yield run.find("slow-tools", "tool_seconds", saw + f"{statistics.median(step):.3g} s")
+
+
+def check_turns(run: LoggedRun):
+    """Conversations that a limit ends."""
+    if len(run.values("limit")) >= 3 and late(run, "limit") >= 0.5:
+        saw = f"{late(run, 'limit'):.0%} of the conversations in {span(run, 'limit')} were ended by a limit"
+        if run.values("turns"):
+            saw += f", after {late(run, 'turns'):.3g} answers"
+        yield run.find("turn-limit", "limit", saw, note=is_solved(run))
 
 
 # ---------------------------------------------------------------------------- checks (src/programs/diagnose/checks.py)
@@ -1372,6 +1457,8 @@ CHECKS = [
     (check_constant, ("score_std", "score_max")),
     (check_signal, ("zero_std", "advantage_max")),
     (check_length, ("length", "truncated")),
+    (check_tools, ()),
+    (check_turns, ()),
     (check_repetition, ()),
     (check_entropy, ("entropy",)),
     (check_kl, ("kl",)),

@@ -2246,8 +2246,9 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         length = len(talk.prompt_ids)
         need(
             length + limits.answer_tokens <= limits.tokens,
-            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens, after which an answer of "
-            f"{limits.answer_tokens} does not fit into {limits.tokens}; try more tokens for a conversation",
+            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
+            f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
         )
     return talks
 

@@ -22,12 +22,17 @@ compared with computations made here from the published formulas and the plain n
 The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
 which, and for distillation whether it is the reverse or the forward KL.
 
+Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
+selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
+whose and what each environment may hear; and it is given a chat template that drops what was thought.
+
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
-zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing is written to disk.
+zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), and a page's `train` and `rollout`. Batch, prompts and completions are cut to a few short
-ones; other settings stay yours. What is not given of model, data and reward is the embedded one.
+(checkpoints, schedules), calls of tools, a page's `train`, and its `rollout` without an environment. Batch, prompts
+and completions are cut to a few short ones; other settings stay yours. What is not given of model, data and reward is
+the embedded one.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
@@ -51,8 +56,10 @@ import random
 import re
 import statistics
 import sys
+import tempfile
 import textwrap
 import time
+import types
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,10 +129,15 @@ ONE_PAGE = (
         "load_rows(config, tokenizer, file) -> rows", 'row["prompt_ids"] [int], row["columns"] the line, with "prompt"'
     ),
     Needed("load_reward(spec) -> reward", "reward(rows, completions) -> a float for each", without="environment"),
-    Needed("load_environment(spec) -> environment", "what rollout takes", field="environment"),
+    Needed(
+        "load_environment(spec) -> environment",
+        "what rollout takes; checked with a class that has reset, reply and get_reward",
+        field="environment",
+    ),
     Needed(
         "rollout(config, models, environment, rows) -> (batch, samples, metrics)",
-        "a conversation for each row; batch as of generate, with scores [B]",
+        "a conversation for each row, in their order; an object for each is made by the class of the environment, and "
+        "answers are sampled by `generate` of the page; batch as of generate, with scores [B]",
         field="environment",
     ),
     Needed(
@@ -177,7 +189,14 @@ FIELDS = (
     ("vf_coef", "gae_lambda"),
 )
 OPTIONAL_FIELDS = (
-    "seed chat chunk batch_size prompts group_size epochs minibatches kl_coef value_clip critic_warmup_steps"
+    "seed chat chunk batch_size prompts group_size epochs minibatches kl_coef value_clip critic_warmup_steps "
+    "max_turns max_tokens"
+)
+
+# what the checks take of a page where it is there
+PAGE_OPTIONAL = (
+    "check_template(models), which ends the program where the chat template writes earlier turns anew; without it, "
+    "rollout does"
 )
 
 SCRIPT = (
@@ -204,6 +223,20 @@ SCRIPT = (
     Needed("update(config, models, optimizer, scaler, batch, step, health)", "all optimizer steps of one step"),
     Needed("policy_loss(logprobs, old_logprobs, advantages, ...)", "or, for other losses, the entry of LOSSES"),
     Needed("gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)", "[B, T]", "gae_lambda"),
+)
+# with --environment, too
+SCRIPT_TALKS = (
+    Needed("load_with_reward(config, tokenizer) -> (environments, reward)", "those of the settings"),
+    Needed(
+        "make_play_setup(config, tokenizer, end_ids, environments) -> setup",
+        "raises for a template that cannot be continued; setup.environments.kinds, setup.bridge.settings",
+    ),
+    Needed("playable_rows(config, setup, rows, source) -> rows", "those that fit, as conversations begin"),
+    Needed(
+        "converse(setup, config, models, engine, reward, rows, noise, timer) -> samples",
+        "a conversation for each row, in their order, sampled by engine.generate; a sample has what collate takes, "
+        "score, and rewards by name",
+    ),
 )
 # what the checks take of a script where it is there: other engines and losses, and what copies of older ones lack
 SCRIPT_OPTIONAL = ("VllmEngine", "LOSSES", "settle_precision")
@@ -246,9 +279,12 @@ def contract() -> str:
         *map(entry, ONE_PAGE),
         wrapped(f"Fields of its Config: {fields}.", "  "),
         wrapped(f"Used where it has them: {OPTIONAL_FIELDS.replace(' ', ', ')}.", "  "),
+        wrapped(f"Used where it has it: {PAGE_OPTIONAL}.", "  "),
         "",
         "A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy",
         *map(entry, SCRIPT),
+        "  With --environment, too:",
+        *map(entry, SCRIPT_TALKS),
         wrapped(f"Used where it has them: {', '.join(SCRIPT_OPTIONAL)}.", "  "),
     ]
     return "\n".join(lines)
@@ -379,6 +415,154 @@ def largest(values) -> float:
     return max(math.inf if math.isnan(value) else value for value in values)
 
 
+# ----------------------------------------------------------- scripted talks (src/programs/selfcheck/scripted_talks.py)
+
+PLAYED = 4  # conversations: two of each of two rows
+ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each
+TURNS = 4  # answers that a trainer is to allow
+ANSWER_TOKENS = 64  # of an answer that is cut off
+NOTED = "selfcheck"  # a column of the rows: a list, to which every reset adds its number
+NUMBERS = re.compile(r"(?:\[talk(\d)\])+")
+
+
+def number_of(text: str) -> int | None:
+    """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
+    found = NUMBERS.search("".join(text.split()))
+    return int(found[1]) if found else None
+
+
+def numbers_in(text: str) -> set[int]:
+    """The conversations of which a text holds words."""
+    return {int(digit) for digit in re.findall(r"\[talk(\d)\]", "".join(text.split()))}
+
+
+@dataclasses.dataclass
+class Turn:
+    """An answer that was asked for: what it was asked for with, the ids and log-probs that were given."""
+
+    prompt: list[int]
+    ids: list[int]
+    logprobs: list[float]
+
+
+@dataclasses.dataclass
+class Record:
+    """What a trainer does with the conversations of one play."""
+
+    tokenizer: object
+    answers: list[list[list[int]]]  # ids of each answer of each conversation
+    paid: int | None = None  # the conversation whose return is 1 higher
+    turns: dict[int, list[Turn]] = dataclasses.field(default_factory=dict)
+    heard: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # texts
+    said: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # replies
+    rows: list[list[int]] = dataclasses.field(
+        default_factory=list
+    )  # of each reset: the resets that had noted something in its row
+    reused: list[tuple[int, int]] = dataclasses.field(
+        default_factory=list
+    )  # conversations that one object served at once
+    early: set[int] = dataclasses.field(
+        default_factory=set
+    )  # conversations whose return was asked for before their last answer
+
+    def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
+        """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""
+        found = []
+        for prompt in prompts:
+            number = number_of(self.tokenizer.decode(prompt)) or 0
+            turns = self.turns.setdefault(number, [])
+            script = self.answers[number % PLAYED]
+            ids = script[min(len(turns), len(script) - 1)]
+            first = 1 + 0.1 * number + 0.01 * len(turns)  # no two alike
+            turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
+            found.append((turns[-1].ids, turns[-1].logprobs))
+        return found
+
+    def environment(self) -> type:
+        """The class of environments that writes this record."""
+        record = self
+
+        class Probe:
+            """Talks by `reply`; its return is that of its number."""
+
+            def reset(self, **row) -> str:
+                notes, number = row.get(NOTED, []), len(record.rows)
+                if "number" in vars(self) and not self.scored:
+                    record.reused.append((self.number, number))
+                record.rows.append([*notes])
+                notes.append(number)
+                self.number, self.count, self.scored = number, 0, False
+                return f" [talk {number}]"
+
+            def reply(self, text: str) -> str | None:
+                record.heard.setdefault(self.number, []).append(text)
+                record.early |= {self.number} if self.scored else set()
+                self.count += 1
+                if self.count >= ANSWERS[self.number % PLAYED]:
+                    return None
+                said = f"[talk {self.number}] No, {self.count}."
+                record.said.setdefault(self.number, []).append(said)
+                return said
+
+            def get_reward(self) -> float:
+                self.scored = True
+                return 0.5 * (self.number % 2) + float(self.number == record.paid)
+
+        return Probe
+
+
+def through_a_file(environment: type, load):
+    """What `load`, a trainer's own, makes of a class of environments that lies in a file as a user's does."""
+    sys.modules["selfcheck_environment"] = module = types.ModuleType("selfcheck_environment")
+    module.Probe = environment
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "probe.py"
+        file.write_text("from selfcheck_environment import Probe\n")
+        return load(f"{file}:Probe")
+
+
+def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
+    """Answers of ids that their text, encoded anew, would not give; every third is cut off."""
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    plain = [i for i in range(len(tokenizer)) if i not in special]
+    draw, found = random.Random(0), []
+    for count in ANSWERS:
+        answers = []
+        for _ in range(count):
+            cut = (len(found) + len(answers)) % 3 == 1
+            answers.append(odd_ids(tokenizer, plain, draw, ANSWER_TOKENS if cut else 5) + [end] * (not cut))
+        found.append(answers)
+    return found
+
+
+def odd_ids(tokenizer, plain: list[int], draw: random.Random, count: int) -> list[int]:
+    """So many ids which their text, encoded anew, would not give, where there are such."""
+    ids = []
+    for _ in range(100):
+        ids = [draw.choice(plain) for _ in range(count)]
+        if tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids:
+            break
+    return ids
+
+
+def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list[list[int]]]:
+    """Answers in words, with a thought before each if the model thinks; the second of each conversation is cut off.
+
+    Args:
+        begun: the template itself writes the tag with which a thought begins.
+    """
+    found = []
+    for number, count in enumerate(ANSWERS):
+        answers = []
+        for turn in range(count):
+            thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
+            text = f"{thought}Answer {number}{turn}"
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            answers.append(ids + [end] * (turn != 1))
+        found.append(answers)
+    return found
+
+
 # --------------------------------------------------------- scripts trainer (src/programs/selfcheck/scripts_trainer.py)
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
@@ -393,7 +577,7 @@ class ScriptsTrainer:
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
-        self.config = self.models = self.engine = self.reward = None
+        self.config = self.models = self.engine = self.reward = self.setup = None
 
     def lacking(self) -> list[str]:
         """Names that the trainer has not."""
@@ -403,7 +587,8 @@ class ScriptsTrainer:
         """Read the settings; names that these need, and the trainer has not."""
         self.config = self.module.parse_config(flags)
         critic = {"gae_lambda"} if getattr(self.config, "advantage", "") == "gae" else set()
-        return lacking(self.module, self.needed, critic)
+        talks = lacking(self.module, SCRIPT_TALKS, None) if self.plays else []
+        return lacking(self.module, self.needed, critic) + talks
 
     @property
     def user_errors(self) -> tuple:
@@ -417,8 +602,13 @@ class ScriptsTrainer:
         device = trainer.start_processes(config)
         if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
             trainer.settle_precision(config, device)
-        self.reward = trainer.load_reward(config)
-        rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
+        tokenizer = trainer.load_tokenizer(config)
+        environments = None
+        if self.plays:
+            environments, self.reward = trainer.load_with_reward(config, tokenizer)
+        else:
+            self.reward = trainer.load_reward(config)
+        rows, held_out = trainer.load_splits(config, tokenizer)
         small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
         small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
@@ -426,7 +616,11 @@ class ScriptsTrainer:
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
-        trainer.check_context(config, self.with_reference, rows + held_out)
+        if self.plays:
+            self.setup = self.setup_of(config, environments)
+            rows = trainer.playable_rows(config, self.setup, rows, config.data)
+        else:
+            trainer.check_context(config, self.with_reference, rows + held_out)
         self.models = self.with_reference
         if not config.kl_coef:
             self.models = copy.copy(self.with_reference)
@@ -436,6 +630,60 @@ class ScriptsTrainer:
         drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
         self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
         self.config = dataclasses.replace(few, batch_size=PROBES)
+
+    @property
+    def plays(self) -> bool:
+        """Whether it has conversations with an environment."""
+        return bool(getattr(self.config, "environment", ""))
+
+    def setup_of(self, config, environments):
+        """What conversations are played with, by the trainer."""
+        models = self.with_reference
+        return self.module.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
+
+    @property
+    def talks(self) -> bool:
+        """Whether an environment of the run replies."""
+        return any(kind.talks for kind in self.setup.environments.kinds.values())
+
+    def silent(self) -> str:
+        """Why no conversations can be played; "" where they can."""
+        if not self.plays:
+            return "one answer a prompt: no environment"
+        if self.talks:
+            return ""
+        try:
+            self.probe_setup(Record(self.models.tokenizer, []))
+        except self.user_errors as error:
+            return f"checked with an environment that replies, for which {error}"
+        return ""
+
+    def probe_setup(self, record: Record):
+        """(settings, setup) of conversations with a record's environments."""
+        limits = {"max_turns": TURNS, "max_conversation_tokens": 2**20, "max_new_tokens": ANSWER_TOKENS}
+        config = dataclasses.replace(self.config, **limits, tool_format="", reward=[])
+
+        def load(spec: str):
+            return self.module.load_with_reward(dataclasses.replace(config, environment=spec), self.models.tokenizer)
+
+        environments, reward = through_a_file(record.environment(), load)
+        self.probed = self.setup_of(config, environments)
+        return config, self.probed, reward
+
+    def uncalled(self) -> str:
+        """Nothing: the setup looks at the chat template itself."""
+        return ""
+
+    def template_settings(self) -> dict:
+        """What the trainer gave to the chat template in the last play."""
+        return self.probed.bridge.settings
+
+    def play(self, record: Record, rows: list[dict]):
+        """(batch, scores) of conversations with a record's environments and answers."""
+        config, setup, reward = self.probe_setup(record)
+        engine = types.SimpleNamespace(generate=lambda prompts, noise: record.answer(prompts))
+        samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
+        return self.collate(samples), [sample["score"] for sample in samples]
 
     @property
     def device(self):
@@ -455,8 +703,20 @@ class ScriptsTrainer:
 
     def scores(self, samples: list[dict]):
         """(scores, values by reward function) of the completions of `rows`."""
+        if self.plays:
+            return self.played_scores()
         texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
         return self.reward(self.rows, texts, ids)
+
+    def played_scores(self):
+        """(scores, values by name) of conversations with the run's environment, one for each of `rows`."""
+        import numpy as np
+
+        noise = np.random.default_rng(0).random((len(self.rows), self.config.max_turns * self.config.max_new_tokens))
+        given = (self.setup, self.config, self.models, self.engine, self.reward, self.rows, noise, {})
+        samples = self.module.converse(*given)
+        names = samples[0]["rewards"]
+        return [s["score"] for s in samples], {name: [s["rewards"][name] for s in samples] for name in names}
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
@@ -599,6 +859,22 @@ LOSSES_OF_PAPERS = (
     Definition("mean over completions of token means", "seq_mean_token_mean"),
     Definition("sum over tokens / max_new_tokens", "seq_mean_token_sum_norm"),
 )
+GUARD = "check_template"  # where a page has it
+
+
+def called(module, name: str) -> bool | None:
+    """Whether a function of a module is called by another; None where it is not there."""
+
+    def names(code) -> set[str]:
+        inner = [names(x) for x in code.co_consts if hasattr(x, "co_names")]
+        return {*code.co_names}.union(*inner)
+
+    own = {
+        n: x.__code__
+        for n, x in vars(module).items()
+        if getattr(x, "__module__", "") == module.__name__ and hasattr(x, "__code__")
+    }
+    return any(name in names(code) for n, code in own.items() if n != name) if hasattr(module, name) else None
 
 
 class OnePage:
@@ -610,6 +886,7 @@ class OnePage:
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
         self.config = self.models = self.reward = self.environment = None
+        self.guarded = called(module, GUARD)
 
     @property
     def fields(self) -> dict:
@@ -660,7 +937,7 @@ class OnePage:
         small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
-        if "environment" in self.fields:
+        if self.plays:
             self.environment = self.module.load_environment(config.environment)
         else:
             self.reward = self.module.load_reward(config.reward)
@@ -670,6 +947,8 @@ class OnePage:
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
         self.models = copy.copy(self.with_reference)
         self.models.reference = self.models.reference if getattr(config, "kl_coef", 0) else None
+        if self.plays:
+            self.guard()
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
         drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
@@ -703,6 +982,65 @@ class OnePage:
             batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
             return batch["scores"].tolist(), {}
         return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
+
+    @property
+    def plays(self) -> bool:
+        """Whether it has conversations with an environment."""
+        return "environment" in self.fields
+
+    def silent(self) -> str:
+        """Why no conversations can be played; "" where they can."""
+        return "" if self.plays else "one answer a prompt: no environment"
+
+    @property
+    def talks(self) -> bool:
+        """Whether the environment of the run replies."""
+        return hasattr(self.environment, "reply")
+
+    def guard(self) -> None:
+        """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
+        if hasattr(self.module, GUARD):
+            getattr(self.module, GUARD)(self.models)
+
+    def uncalled(self) -> str:
+        """What is wrong with a look at the chat template that no run takes."""
+        return "" if self.guarded is not False else f"{GUARD} is there, but nothing calls it"
+
+    def template_settings(self) -> dict:
+        """What the trainer gives to the chat template."""
+        return {}
+
+    def play(self, record: Record, rows: list[dict]):
+        """(batch, scores) of conversations with a record's environments and answers."""
+        limits = {"max_turns": TURNS, "max_tokens": 2**20, "max_new_tokens": ANSWER_TOKENS}
+        limits = {name: value for name, value in limits.items() if name in self.fields}
+        config, generate = dataclasses.replace(self.config, **limits), self.module.generate
+
+        def scripted(config, models, prompts, *settings, **named):
+            return self.laid_out_answers(prompts, record.answer(prompts))
+
+        self.guard()
+        made = through_a_file(record.environment(), self.module.load_environment)
+        self.module.generate = scripted
+        try:
+            batch, *_ = self.module.rollout(config, self.models, made, rows)
+        finally:
+            self.module.generate = generate
+        return batch, batch["scores"].tolist()
+
+    def laid_out_answers(self, prompts: list[list[int]], answers: list[tuple[list[int], list[float]]]) -> dict:
+        """Answers as the batch of `generate`."""
+        import torch
+
+        pairs = zip(prompts, answers, strict=True)
+        batch = self.collate(
+            [{"prompt_ids": [*p], "response_ids": ids, "trained": [True] * len(ids)} for p, (ids, _) in pairs]
+        )
+        mask = batch["response_mask"].bool()
+        given = torch.tensor([x for _, logprobs in answers for x in logprobs], device=self.device)
+        batch["rollout_logprobs"] = torch.zeros(mask.shape, device=self.device).masked_scatter(mask, given)
+        del batch["scores"]
+        return batch
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""
@@ -1538,12 +1876,321 @@ def per_token(x, mask) -> bool:
     return x.is_floating_point() and x.shape == mask.shape
 
 
+# ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
+
+
+@dataclass
+class Played:
+    """One play: what the trainer did, and the conversations of the batch that it made."""
+
+    record: Record
+    rows: list[list[int]]  # ids of each conversation, without pads
+    masks: list[list[int]]  # of each, likewise
+    logprobs: list[list[float]]
+    outside: int  # tokens of the mask at pads
+    scores: list[float]
+    numbers: list[int | None]  # which conversation each is
+
+    def turns(self, row: int) -> list:
+        """The answers of a row of the batch, as they were asked for and given."""
+        return self.record.turns.get(self.numbers[row], [])
+
+
+def end_of_turn(s: Subject) -> int:
+    """The token that ends an answer: the one by which the template does it, where that is an end token."""
+    ends = [*s.models.eos_ids]
+    return next((i for i in turn_end(s.models.tokenizer) if i in ends), ends[0])
+
+
+def played(s: Subject, record: Record) -> Played:
+    """Let the trainer play two conversations of each of two rows, whose objects it gets twice, as groups have them."""
+    few = [copy.deepcopy(row) for row in s.trainer.rows[:2]]
+    for row in few:
+        row["columns"][NOTED] = []
+    rows = [row for row in few for _ in range(PLAYED // len(few))]
+    batch, scores = s.trainer.play(record, rows)
+    real = [mask.bool() for mask in batch["attention_mask"].cpu()]
+    columns = [[x[at].tolist() for x, at in zip(batch[name].cpu(), real, strict=True)] for name in NAMES]
+    outside = int((batch["response_mask"].cpu() * (1 - batch["attention_mask"].cpu())).ne(0).sum())
+    numbers = [number_of(s.models.tokenizer.decode(ids)) for ids in columns[0]]
+    if not record.turns:
+        raise ValueError("the trainer sampled nothing by the sampler that it is checked with; see --contract")
+    if len(numbers) != len(rows):
+        raise ValueError(f"{len(rows)} rows gave {len(numbers)} conversations")
+    return Played(record, *columns, outside, [float(x) for x in scores], numbers)
+
+
+NAMES = ("input_ids", "response_mask", "rollout_logprobs")
+
+
+def odd_play(s: Subject, paid: int | None = None) -> Played:
+    """A play in which the text of an answer, encoded anew, has other ids."""
+    tokenizer = s.models.tokenizer
+    return played(s, Record(tokenizer, odd_answers(tokenizer, end_of_turn(s)), paid))
+
+
+def first_difference(one: list[int], two: list[int]) -> int:
+    """The first place at which two lists differ."""
+    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+
+
+def broken_turn(s: Subject, play: Played, row: int) -> str:
+    """How a conversation of the batch departs from what was sampled; "" where it does not."""
+    turns, ids, decode = play.turns(row), play.rows[row], s.models.tokenizer.decode
+    if not turns:
+        return "it holds no word of its conversation: what reset returns is to stand after the prompt"
+    for i, turn in enumerate(turns):
+        expected = turn.prompt + turn.ids
+        follows, what = (turns[i + 1].prompt, f"the prompt of turn {i + 2}") if turns[i + 1 :] else (ids, "the batch")
+        if follows[: len(expected)] == expected:
+            continue
+        at = first_difference(expected, follows)
+        where = f"of turn {i + 1}" if at >= len(turn.prompt) else "before it"
+        start = len(turn.prompt) if at >= len(turn.prompt) else max(0, at - 2)
+        one, two = (x[start : start + max(8, at - start + 4)] for x in (expected, follows))
+        text = f"{what} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
+        same = decode(follows).startswith(decode(expected))
+        return text + "; the text is the same: it was encoded anew" * same
+    return ""
+
+
+@check(
+    "append the ids that were sampled to those before them, and what the chat template has between two answers after "
+    "them; neither decode and encode an answer, nor render the conversation anew",
+    moved=False,
+)
+def turn_ids(s: Subject):
+    """Ids that were sampled stay in place, in the next turn's prompt and in the batch."""
+    if s.trainer.silent():
+        return None, s.trainer.silent()
+    play = odd_play(s)
+    count = sum(len(turns) for turns in play.record.turns.values())
+    faults = [f"conversation {i}: {text}" for i in range(PLAYED) if (text := broken_turn(s, play, i))]
+    if faults:
+        return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
+    if count == PLAYED:
+        return None, "no conversation has a second answer: the trainer's limits allow one"
+    odd = sum(anew(s.models.tokenizer, turn.ids) != turn.ids for turns in play.record.turns.values() for turn in turns)
+    return True, f"{count} answers of {PLAYED} conversations are as sampled; {odd} of them, encoded anew, are other ids"
+
+
+def anew(tokenizer, ids: list[int]) -> list[int]:
+    """The ids of the text of ids."""
+    return tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False)
+
+
+def expected_mask(play: Played, row: int) -> list[int]:
+    """1 on what was sampled."""
+    mask = [0] * len(play.rows[row])
+    for turn in play.turns(row):
+        mask[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
+    return mask
+
+
+def shift_of(mask: list[int], expected: list[int]) -> int:
+    """By how many tokens a mask is moved to the right of what it has to be; 0 where it is another one."""
+    for by in (-1, 1, -2, 2):
+        moved = ([0] * by + expected)[: len(expected)] if by > 0 else expected[-by:] + [0] * -by
+        if mask == moved:
+            return by
+    return 0
+
+
+@check(
+    "let response_mask be 1 on sampled tokens alone, an answer's end token among them, and 0 on the prompt, on what "
+    "tools and environment say and on the template's tokens between two answers; rollout_logprobs stand there, too",
+    moved=False,
+)
+def turn_mask(s: Subject):
+    """The mask is 1 on what was sampled and on nothing else, and each of these tokens has its own log-prob."""
+    if s.trainer.silent():
+        return None, s.trainer.silent()
+    play, tokenizer = odd_play(s), s.models.tokenizer
+    faults, count = [f"1 on {play.outside} pads"] * bool(play.outside), 0
+    for row, ids in enumerate(play.rows):
+        if broken_turn(s, play, row):
+            return None, "what was sampled cannot be found in the batch: see turn_ids"
+        mask, expected = [int(x != 0) for x in play.masks[row]], expected_mask(play, row)
+        count += sum(expected)
+        leaked = [i for i, (a, b) in enumerate(zip(mask, expected, strict=True)) if a > b]
+        lost = [i for i, (a, b) in enumerate(zip(mask, expected, strict=True)) if a < b]
+        by = shift_of(mask, expected)
+        if by:
+            faults.append(f"conversation {row}: the right mask, {abs(by)} token {'late' if by > 0 else 'early'}")
+        elif leaked or lost:
+            text = tokenizer.decode([ids[i] for i in leaked[:40]])
+            wrong = [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
+            wrong += [f"0 on {len(lost)} tokens that were sampled"] * bool(lost)
+            faults.append(f"conversation {row}: {', '.join(wrong)}")
+        else:
+            faults += wrong_logprobs(play, row)
+    if faults:
+        return False, "response_mask: " + "; ".join(faults)
+    return True, f"{count} sampled tokens in {PLAYED} conversations, and no other, with the sampler's log-probs"
+
+
+def wrong_logprobs(play: Played, row: int) -> list[str]:
+    """What is wrong with a conversation's log-probs as the sampler saw them."""
+    given = [x for turn in play.turns(row) for x in turn.logprobs]
+    found = [x for x, own in zip(play.logprobs[row], expected_mask(play, row), strict=True) if own]
+    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, found, strict=True))
+    return [f"conversation {row}: right, but rollout_logprobs are others' at {wrong} of its tokens"] * bool(wrong)
+
+
+@check(
+    "ask each conversation's own environment for its return, once its last answer was heard, and keep scores in the "
+    "order of the batch",
+    moved=False,
+)
+def turn_rewards(s: Subject):
+    """A return that changes, changes the score of its own conversation and no other."""
+    if s.trainer.silent():
+        return None, s.trainer.silent()
+    usual, faults = odd_play(s), []
+    for paid in range(PLAYED):
+        more = odd_play(s, paid)
+        if None in more.numbers or sorted(more.numbers) != [*range(PLAYED)]:
+            return None, "the batch's conversations cannot be told apart: see turn_ids"
+        changed = [i for i, (a, b) in enumerate(zip(usual.scores, more.scores, strict=True)) if abs(a - b) > 1e-6]
+        row = more.numbers.index(paid)
+        if changed != [row]:
+            names = ", ".join(map(str, changed)) or "none"
+            faults.append(f"of conversation {row}: score {names} changes with its return")
+    early = ", ".join(map(str, sorted(usual.record.early)))
+    faults += [f"conversation {early}: asked for the return before its last answer was heard"] * bool(early)
+    return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
+
+
+@check(
+    "make an environment and a copy of the row for each conversation: what one changes, no other may see",
+    moved=False,
+)
+def turn_state(s: Subject):
+    """Each conversation has its own environment, row, prompt and replies."""
+    if s.trainer.silent():
+        return None, s.trainer.silent()
+    play, tokenizer = odd_play(s), s.models.tokenizer
+    record, faults = play.record, []
+    for one, other in record.reused:
+        faults.append(f"one environment object serves conversations {one} and {other} at once")
+    for number, others in enumerate(record.rows):
+        if others:
+            names = " and ".join(map(str, others))
+            faults.append(f"reset of conversation {number} got columns that reset of {names} had changed")
+    for number, turns in sorted(record.turns.items()):
+        strangers = numbers_in(tokenizer.decode(turns[-1].prompt)) - {number}
+        if strangers:
+            faults.append(f"conversation {number} is told what is said in {', '.join(map(str, sorted(strangers)))}")
+        faults += wrong_ears(record, tokenizer, number)
+    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
+
+
+def wrong_ears(record: Record, tokenizer, number: int) -> list[str]:
+    """Answers that another environment heard, and those that none did."""
+    own, heard = record.turns[number], record.heard.get(number, [])
+    said = {
+        n: [squeezed(tokenizer.decode(t.ids, skip_special_tokens=True)) for t in x] for n, x in record.turns.items()
+    }
+    others = [
+        n for n in sorted(said) for text in heard if squeezed(text) in said[n] and squeezed(text) not in said[number]
+    ]
+    if others:
+        return [
+            f"the environment of conversation {number} heard answers of {', '.join(map(str, dict.fromkeys(others)))}"
+        ]
+    text = f"of {len(own)} answers of conversation {number} its environment heard {len(heard)}"
+    return [text] * (len(own) != len(heard))
+
+
+def squeezed(text: str) -> str:
+    """A text without white space."""
+    return "".join(text.split())
+
+
+# drops what was thought in all answers, put before a template's own text
+FORGETFUL = (
+    "{%- set kept = namespace(messages=[]) -%}{%- for m in messages -%}{%- if m.role == 'assistant' and m.content is "
+    "string -%}{%- set kept.messages = kept.messages + [dict(m, content=m.content.split('</think>')[-1].lstrip())] -%}"
+    "{%- else -%}{%- set kept.messages = kept.messages + [m] -%}{%- endif -%}{%- endfor -%}"
+    "{%- set messages = kept.messages -%}"
+)
+
+
+@check(
+    "before a run, put a chat together turn by turn, with thoughts where the template knows them, compare it with what "
+    "the template writes for the whole, and stop where they differ, as multi_turn.py's check_template does",
+    moved=False,
+)
+def turn_template(s: Subject):
+    """Turn by turn reads as the template writes the whole; a template for which that cannot be is noticed."""
+    if s.trainer.silent():
+        return None, s.trainer.silent()
+    unused = s.trainer.uncalled()
+    if unused:
+        return False, unused
+    fault = rewritten(s) if s.trainer.talks else ""
+    if fault:
+        return False, fault
+    tokenizer, own = s.models.tokenizer, s.models.tokenizer.chat_template
+    text = "turns read as the template writes them" if s.trainer.talks else "the environment of the run has no reply"
+    try:
+        tokenizer.chat_template = FORGETFUL + tokenizer.get_chat_template()
+        rendered(s, [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<think></think>!"}])
+        fault = rewritten(s, thinks=True)
+    except (Exception, SystemExit):
+        return True, f"{text}; a template that drops what was thought is refused"
+    finally:
+        tokenizer.chat_template = own
+    if fault:
+        return False, f"a template that drops what was thought is not noticed: {fault}"
+    return True, f"{text}, also with one that drops what was thought"
+
+
+def rewritten(s: Subject, thinks: bool | None = None) -> str:
+    """Where the last turn's prompt is another than what the template writes for the conversation; "" if nowhere."""
+    tokenizer = s.models.tokenizer
+    prompt = tokenizer.decode(s.trainer.rows[0]["prompt_ids"]).rstrip()
+    thinks = "</think>" in tokenizer.get_chat_template() if thinks is None else thinks
+    thinks, begun = thinks and not prompt.endswith("</think>"), prompt.endswith("<think>")  # it may be told not to
+    play = played(s, Record(tokenizer, thought_answers(tokenizer, end_of_turn(s), thinks, begun)))
+    for number, turns in sorted(play.record.turns.items()):
+        asked, told = messages_of(s, play.record, number, "<think>" * (thinks and begun))
+        first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
+        begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + told))
+        got, expected = last[len(first) :], whole[len(begin) :]
+        if not whole.startswith(begin) or got != expected:
+            at = max(0, first_difference([*got], [*expected]) - 8)
+            return (
+                f"turn {len(turns)} of conversation {number} goes on from {got[at : at + 60]!r}, where the template "
+                f"writes {expected[at : at + 60]!r}"
+            )
+    return ""
+
+
+def messages_of(s: Subject, record: Record, number: int, begun: str) -> tuple[list[dict], list[dict]]:
+    """A conversation's prompt, and what follows up to its last answer; `begun`: what the template puts before one."""
+    end, told = end_of_turn(s), []
+    asked = copy.deepcopy(s.trainer.chat_of(s.trainer.rows[number // 2]))
+    asked[-1]["content"] += f" [talk {number}]"
+    for turn, said in zip(record.turns[number][:-1], record.said.get(number, []), strict=False):
+        text = begun + s.models.tokenizer.decode([i for i in turn.ids if i != end])
+        told += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
+    return asked, told
+
+
+def rendered(s: Subject, chat: list[dict]) -> str:
+    """A chat up to the next answer, as text."""
+    settings = {"tokenize": False, "add_generation_prompt": True, **s.trainer.template_settings()}
+    return s.models.tokenizer.apply_chat_template(chat, **settings)
+
+
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
 
 CHECKS = (
     *(special_tokens, template_ends_at_generation, reward_answers, value_head_zero, gae_formula, group_advantages),
     *(reference_is_initial, first_update_ratio, sampler_agreement, logprob_shift, padding, accumulation, chunking),
     *(advantages_detached, prompt_gradient, value_loss_gradient),
+    *(turn_template, turn_ids, turn_mask, turn_rewards, turn_state),
 )
 
 

@@ -23,6 +23,19 @@ MISTRAL = (
     '"{{ m.tool_call_id }}"}[/TOOL_RESULTS]{% endif %}{% endfor %}'
 )
 
+# In the form of SmolLM3's, whose system message is longer and has the date: what was thought stays in earlier turns,
+# told not to think it writes the same empty thought in all; of earlier answers it shows the content alone, without
+# calls, and what a tool says as a user's words
+SMOLLM3 = (
+    "{% set empty = '<think>\n\n</think>\n' if enable_thinking is defined and not enable_thinking else '' %}"
+    "{{ '<|im_start|>system\nReasoning Mode: ' + ('/no_think' if empty else '/think') + '\n\n### XML Tools\n\n' }}"
+    "{% if tools %}<tools>\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}</tools>{% else %}None{% endif %}"
+    "{{ '\n\n<|im_end|>\n' }}{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{{ '<|im_start|>assistant\n' + empty + m.content.lstrip('\n') + '<|im_end|>\n' }}"
+    "{% elif m.role in ('user', 'tool') %}{{ '<|im_start|>user\n' + m.content + '<|im_end|>\n' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' + empty }}{% endif %}"
+)
+
 # A template of the embedded model's tokens that shows tools and calls in Hermes' form
 TOOLS = (
     "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{{ ' ' }}{% endfor %}<|end|>{% endif %}"
@@ -38,7 +51,12 @@ def template_of(name: str) -> str:
     """The text of a family's chat template, by its name in TRL's package or in this file."""
     import trl
 
-    own = {"mistral": MISTRAL, "tiny_tools": TOOLS, "tiny": (TINY_LM / "chat_template.jinja").read_text()}
+    own = {
+        "mistral": MISTRAL,
+        "smollm3": SMOLLM3,
+        "tiny_tools": TOOLS,
+        "tiny": (TINY_LM / "chat_template.jinja").read_text(),
+    }
     return own.get(name) or (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text("utf-8")
 
 

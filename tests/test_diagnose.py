@@ -59,6 +59,7 @@ MATERIAL = {
     "verl_ratio.log": {"ratio-first-update"},
     "verl_truncated.jsonl": {"truncation"},
 }
+PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 HEALTHY = [name for name, found in MATERIAL.items() if not found]
 
 
@@ -147,6 +148,10 @@ SINGLE = {
         edit("reward/correctness_reward", lambda v, step: 0.1 + 0.01 * (step % 3)),
     ],
     "slow-reward": [edit("time/reward", lambda v, step: 9.0)],
+    "no-tool-calls": [edit("tool/calls_mean", lambda v, step: 0.0), edit("tool/seconds", lambda v, step: 0.0)],
+    "tool-failures": [edit("tool/calls_mean", lambda v, step: 1.5), edit("tool/failure_frac", lambda v, step: 0.6)],
+    "turn-limit": [calm, edit("rollout/limit_frac", lambda v, step: 0.7)],
+    "slow-tools": [edit("time/step", lambda v, step: 10.0), edit("tool/seconds", lambda v, step: 4.0)],
 }
 
 
@@ -161,6 +166,29 @@ def test_one_changed_series_gives_its_finding(fault, tmp_path):
     if calm in SINGLE[fault]:
         calm(calmed)
     assert fault not in ids(write_run(tmp_path / "healthy", calmed, config_of("ppo_healthy")))
+
+
+def test_conversations_as_they_should_be_give_no_finding(tmp_path):
+    """An environment that replies, has no tools, and ends a third of its conversations at the limit."""
+    usual = {"rollout/turns_mean": 1.6, "rollout/limit_frac": 0.3, "tool/calls_mean": 0.0, "tool/failure_frac": 0.0}
+    rows = [row | (usual | {"tool/seconds": 2e-5} if row["step"] else {}) for row in rows_of("ppo_healthy")]
+    assert ids(write_run(tmp_path / "talks", rows, config_of("ppo_healthy"))) == set()
+    told = config_of("ppo_healthy") | {"tool_format": "hermes"}  # the run says that there are tools
+    assert ids(write_run(tmp_path / "tools", rows, told)) == {"no-tool-calls"}
+    some = [row | ({"tool/calls_mean": 0.01 * (row["step"] > 20)} if row["step"] else {}) for row in rows]
+    assert ids(write_run(tmp_path / "later", some, told)) == set()
+
+
+def test_a_solved_task_may_end_at_its_limit(tmp_path):
+    rows = [row | ({"rollout/limit_frac": 1.0} if row["step"] else {}) for row in rows_of("ppo_healthy")]
+    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy"))
+    assert ids(run) == set() and "turn-limit" in ids(run, "note")
+
+
+def test_tools_of_trl_are_judged(tmp_path):
+    rows = [{"step": n, "reward": 0.1 * n, "reward_std": 0.3, "tools/call_frequency": 0.0} for n in range(1, 5)]
+    write_run(tmp_path / "run", [row | {"tools/failure_frequency": 0.0} for row in rows])
+    assert "no-tool-calls" in ids(tmp_path / "run" / "metrics.jsonl")
 
 
 def test_every_finding_is_provoked_somewhere():
@@ -531,7 +559,7 @@ def test_remedies_name_flags_that_exist(trainer):
 def test_remedies_name_flags_of_the_pages():
     import dataclasses
 
-    pages = [load_module(ROOT / "templates" / f"{name}.py", f"page_{name}") for name in ("ppo", "grpo", "distillation")]
+    pages = [load_module(ROOT / "templates" / f"{name}.py", f"page_{name}") for name in PAGES]
     known = {f.name for page in pages for f in dataclasses.fields(page.Config)}
     assert set().union(*map(flags_in, diagnose.SETTINGS["one_page"].values())) <= known | {"mismatch"}
 

@@ -446,7 +446,7 @@ def test_a_result_that_leaves_no_room_ends_the_conversation(file):
     (talk,) = playing([row()], [[call("note", text="a"), call("huge"), "x"]])
     assert talk.ended_by == "tokens" and len(talk.ids) <= 600 and talk.response_mask[-1] == 1
     assert talk.messages[-1]["role"] == "assistant"  # the result is in neither
-    with pytest.raises(UserError, match=r"row 0 of the batch, prompt 'x+'.*does not fit into 700"):
+    with pytest.raises(UserError, match=r"row 0 of the batch, prompt 'x+'.*at most 600.*--max_conversation_tokens 8"):
         playing([row("x" * 700)], [["x"]])
 
 

@@ -65,7 +65,9 @@ NAMES = {
     *("special_tokens", "template_ends_at_generation", "reward_answers", "value_head_zero", "reference_is_initial"),
     *("first_update_ratio", "sampler_agreement", "logprob_shift", "padding", "accumulation", "chunking"),
     *("advantages_detached", "prompt_gradient", "gae_formula", "value_loss_gradient", "group_advantages"),
+    *("turn_template", "turn_ids", "turn_mask", "turn_rewards", "turn_state"),
 }
+NO_TURNS = {name for name in NAMES if name.startswith("turn_")}
 
 
 NO_GROUPS, NO_CRITIC = {"group_advantages"}, {"value_head_zero", "gae_formula", "value_loss_gradient"}
@@ -94,7 +96,7 @@ def test_clean_trainer_passes(run_checks, flags, not_applicable):
     code, rows = run_checks(PPO, *flags.split())
     assert code == 0, rows
     assert set(rows) == NAMES
-    assert {name for name, row in rows.items() if row["status"] == "n/a"} == not_applicable
+    assert {name for name, row in rows.items() if row["status"] == "n/a"} == not_applicable | NO_TURNS
     assert not any(row["try"] for row in rows.values())
 
 
@@ -286,7 +288,7 @@ def test_command_line_prints_a_table():
     done = run_script("selfcheck", PPO, "--data", EVAL_DATA, "--device", "cpu")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert {line.split()[0]: line.split()[1] for line in lines[:-1]} == dict.fromkeys(NAMES, "pass") | {
-        "group_advantages": "n/a"
-    }
-    assert lines[-1].startswith("15 pass, 0 FAIL, 1 n/a in ")
+    assert {line.split()[0]: line.split()[1] for line in lines[:-1]} == dict.fromkeys(NAMES, "pass") | dict.fromkeys(
+        NO_TURNS | NO_GROUPS, "n/a"
+    )
+    assert lines[-1].startswith("15 pass, 0 FAIL, 6 n/a in ")

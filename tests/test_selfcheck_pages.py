@@ -10,6 +10,7 @@ from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script
 
 TEMPLATES = ROOT / "templates"
 PAGES = ("ppo", "grpo", "distillation")
+SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 REWARD = f"{ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"
 selfcheck = load_script("selfcheck")
 
@@ -34,7 +35,8 @@ def run_checks(capsys, few_prompts):
     """run_checks(trainer, *flags) -> (exit code, {check: row}), on the embedded model and 40 of its prompts."""
 
     def run(trainer, *flags):
-        inputs = ["--model", TINY_LM, "--data", few_prompts, "--reward", REWARD, "--max_new_tokens", "12"]
+        pays = ["--environment", SECOND_ATTEMPT] if "multi_turn" in str(trainer) else ["--reward", REWARD]
+        inputs = ["--model", TINY_LM, "--data", few_prompts, *pays, "--max_new_tokens", "12"]
         code = selfcheck.main([str(x) for x in (trainer, *inputs, *flags, "--json")])
         said = capsys.readouterr()
         report = json.loads(said.out or '{"passed": null, "checks": []}')
@@ -59,10 +61,11 @@ def with_fault(folder, page: str, fault: str):
 # ------------------------------------------------------------------------------------------------ clean trainers
 
 NO_CRITIC = {"value_head_zero", "gae_formula", "value_loss_gradient"}
+NO_TURNS = {"turn_template", "turn_ids", "turn_mask", "turn_rewards", "turn_state"}
 NOT_APPLICABLE = {
-    "ppo": {"group_advantages", "chunking"},
-    "grpo": {*NO_CRITIC, "chunking", "reference_is_initial"},
-    "distillation": {*NO_CRITIC, "group_advantages", "reference_is_initial", "first_update_ratio"},
+    "ppo": {*NO_TURNS, "group_advantages", "chunking"},
+    "grpo": {*NO_TURNS, *NO_CRITIC, "chunking", "reference_is_initial"},
+    "distillation": {*NO_TURNS, *NO_CRITIC, "group_advantages", "reference_is_initial", "first_update_ratio"},
 }
 
 
@@ -70,7 +73,8 @@ NOT_APPLICABLE = {
 def test_clean_page_passes(run_checks, page):
     code, rows = run_checks(TEMPLATES / f"{page}.py")
     assert code == 0, rows
-    assert len(rows) == 16
+    assert len(rows) == 21
+    assert rows["turn_mask"]["measured"] == "one answer a prompt: no environment"
     assert {name for name, row in rows.items() if row["status"] == "n/a"} == NOT_APPLICABLE[page]
 
 
@@ -398,13 +402,14 @@ def test_a_page_that_lacks_a_name_is_refused(tmp_path, capsys, page):
 
 
 def test_a_script_that_lacks_a_name_is_refused(tmp_path, capsys):
-    printed = selfcheck.contract().split("A script:")[1]
-    names = re.findall(r"^  (\w+)(?:\(.*)?\n", printed, re.MULTILINE)
-    assert len(names) == 23
+    parts = selfcheck.contract().split("A script:")[1].split("With --environment, too:")
+    always, talks = (re.findall(r"^  (\w+)(?:\(.*)?\n", printed, re.MULTILINE) for printed in parts)
+    assert len(always) == 23 and len(talks) == 4
     source = (SCRIPTS / "ppo_train.py").read_text(encoding="utf-8")
-    for name in names:
+    for name in always + talks:
         (tmp_path / "adapted.py").write_text(f"{source}\ndel {name}\n")
-        assert selfcheck.main([str(tmp_path / "adapted.py")]) == 2, name
+        flags = ["--environment", SECOND_ATTEMPT] * (name in talks)
+        assert selfcheck.main([str(tmp_path / "adapted.py"), *flags]) == 2, name
         assert f"adapted.py' without {name};" in capsys.readouterr().err
 
 
@@ -422,19 +427,24 @@ class Watched:
         setattr(self._module, name, value)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "multi_turn"])
 def test_no_other_name_of_a_page_is_used(run_checks, monkeypatch, page):
     seen = watch(monkeypatch)
     assert run_checks(TEMPLATES / f"{page}.py")[0] == 0
-    asked, instead = {name for name in asked_of(page) if "." not in name}, {"parse_config", "token_logprobs"}
+    asked = {name for name in asked_of(page) if "." not in name}
+    instead = {"parse_config", "token_logprobs", "check_template"}
     assert asked <= seen() <= asked | instead and all(name in selfcheck.contract() for name in instead)
 
 
-def test_no_other_name_of_a_script_is_used(run_checks, monkeypatch):
+@pytest.mark.parametrize("talks", [False, True])
+def test_no_other_name_of_a_script_is_used(run_checks, monkeypatch, talks):
     seen = watch(monkeypatch)
-    assert run_checks(SCRIPTS / "ppo_train.py")[0] == 0
-    optional = {*selfcheck.SCRIPT_OPTIONAL}
+    flags = ["--environment", SECOND_ATTEMPT, "--max_turns", "2"] * talks
+    assert run_checks(SCRIPTS / "ppo_train.py", *flags)[0] == 0
+    optional = {*selfcheck.SCRIPT_OPTIONAL, "UserError"}
     asked = {needed.name for needed in selfcheck.SCRIPT} - {"UserError"}  # caught where one is raised
+    asked |= {needed.name for needed in selfcheck.SCRIPT_TALKS} if talks else set()
+    asked -= {"load_reward", "check_context"} if talks else set()
     assert seen() - optional == asked
     assert all(name in selfcheck.contract() for name in optional)
 

@@ -1,13 +1,15 @@
 """The tokens between turns: equal to rendering anew and to TRL's, for each family of templates; what is refused."""
 
+import re
 import types
 
 import pytest
 from chat_tokenizers import chat_tokenizer, end_ids, template_of
+from conftest import ROOT
 
 from parts.environments import EnvironmentKind, Environments
 from parts.messages import UserError
-from parts.turn_bridge import TurnBridge, turn_bridge
+from parts.turn_bridge import TurnBridge, training_template, turn_bridge
 
 SCHEMA = {
     "type": "function",
@@ -53,6 +55,7 @@ FAMILIES = {
     "lfm2_2_5": ([CHATML], False, True),
     "nemotron_3_nano": ([CHATML], False, True),
     "cohere2": (["<|END_OF_TURN_TOKEN|>"], True, False),
+    "smollm3": ([CHATML], True, False),  # shows no calls of earlier answers
     "smolvlm": (["<end_of_utterance>"], False, False),
 }
 REPLIES = [name for name, (_, replies, _) in FAMILIES.items() if replies]
@@ -180,6 +183,7 @@ def test_thinking_that_was_told_not_to_be_is_dropped_from_earlier_turns():
     assert "'<think>\\n\\n</think>\\n\\n' becomes" in bridge_of("qwen3", enable_thinking=False).check([], True)
     assert bridge_of("qwen3_training", enable_thinking=False).check([SCHEMA], True) == ""
     assert bridge_of("gemma4_v5", enable_thinking=True).check([SCHEMA], True) != ""
+    assert bridge_of("smollm3", enable_thinking=False).check([], True) == ""
 
 
 def test_tools_that_move_are_found():
@@ -206,6 +210,7 @@ def test_the_form_of_trl_is_taken_where_it_keeps_earlier_turns(capsys):
         ("gptoss", True, "by none of the tokens that end an answer"),
         ("nemotron_3_nano", True, "writes earlier turns anew"),
         ("smolvlm", True, "without 'Answer 0'"),
+        ("smollm3", False, "without 'add_up'"),
     ],
 )
 def test_refusals_say_why_and_what_to_try(name, talks, reason):
@@ -220,3 +225,60 @@ def test_a_tokenizer_without_template_is_refused():
     tokenizer.chat_template = None
     with pytest.raises(UserError, match="without chat template"):
         TurnBridge(tokenizer, [2])
+
+
+# as references/environments.md calls them
+IN_WORDS = {
+    "qwen2_5": "Qwen 2.5",
+    "qwen3": "Qwen 3",
+    "qwen3_instruct_2507": "Qwen 3 Instruct 2507",
+    "qwen3_5_think": "Qwen 3.5",
+    "qwen3_6": "Qwen 3.6",
+    "llama3": "Llama 3",
+    "llama3_1": "Llama 3.1",
+    "llama3_2": "Llama 3.2",
+    "gemma3": "Gemma 3",
+    "gemma4_v5": "Gemma 4",
+    "gptoss": "gpt-oss",
+    "deepseek_r1_distill": "DeepSeek R1 Distill",
+    "deepseekv3": "DeepSeek V3",
+    "glm4moe": "GLM 4 MoE",
+    "mistral": "Mistral",
+    "phi3": "Phi 3",
+    "phi3_5": "Phi 3.5",
+    "lfm2_v2": "LFM2",
+    "lfm2_2_5": "LFM2.5",
+    "nemotron_3_nano": "Nemotron 3 Nano",
+    "cohere2": "Cohere 2",
+    "smollm3": "SmolLM3",
+    "smolvlm": "SmolVLM",
+}
+
+
+def row_of(name: str) -> str:
+    """The row of the table to which a family belongs."""
+    _, replies, tools = FAMILIES[name]
+    other = "" if replies else training_template(bridge_of(name).tokenizer)
+    if other and not TurnBridge(bridge_of(name).tokenizer, bridge_of(name).end_ids, {}, other).check([], True):
+        return "tools; replies with TRL's form of it" if tools else "replies with TRL's form of it, no tools"
+    if replies and tools:
+        both = not bridge_of(name).check([SCHEMA], talks=True)
+        return "replies and tools" if both else "replies or tools, not both in one environment"
+    return {(True, False): "replies alone", (False, True): "tools alone", (False, False): "neither"}[replies, tools]
+
+
+def test_the_page_names_the_families_truly():
+    text = (ROOT / "references" / "environments.md").read_text(encoding="utf-8")
+    rows = dict(
+        re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text.split("## Chat templates")[1].split("\n## ")[0], re.MULTILINE)
+    )
+    named = {
+        name: title
+        for title, cell in rows.items()
+        for part in cell.split(";")
+        for name in part.split(":")[0].split(", ")
+    }
+    named = {name.strip(): title for name, title in named.items()}
+    assert {words: row_of(name) for name, words in IN_WORDS.items()} == {
+        n: t for n, t in named.items() if n != "families"
+    }

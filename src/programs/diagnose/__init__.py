@@ -38,6 +38,7 @@ ROOMS = (
     "statistics",
     "logged_run",
     "log_reading",
+    "tool_checks",
     "checks",
     "report_and_plot",
     "verdict",

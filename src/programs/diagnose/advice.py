@@ -43,6 +43,40 @@ ADVICE = {
         ["raise {length}", "shorten what the prompt asks for", "{overlong}"],
         "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
     ),
+    "no-tool-calls": (
+        "the environment has tools and the model calls none: it does not know them, writes calls in a form that is not "
+        "read, or has no need of them; what it never does cannot be paid",
+        [
+            "read what it writes: pieces in samples.jsonl",
+            "an instruct model that was trained on tools, or one that was shown calls (SFT)",
+            "{tool_form}, where it writes calls in another form",
+            "say in the prompt that there are tools, and when to call them",
+        ],
+        "definition: an answer that is never sampled gets no gradient",
+    ),
+    "tool-failures": (
+        "most calls come to an error: they cannot be read, name no tool, have wrong arguments, or the tool raises or "
+        "gives no answer in time",
+        [
+            "read the errors: messages of the role tool in samples.jsonl",
+            "{tool_form}, where none can be read",
+            "arguments with plain types, each described in the docstring",
+            "{tool_time}, where they say that there was no answer",
+        ],
+        OURSELVES + "every second call",
+    ),
+    "turn-limit": (
+        "conversations do not come to their end: too few turns or tokens, an environment that never ends one, or a "
+        "model that goes on calling",
+        ["raise {turns}", "an environment that ends with the task (a reply of None)", "pay what ends early"],
+        OURSELVES + "most returns are of conversations that were broken off",
+    ),
+    "slow-tools": (
+        "a step waits for tools: those of a batch run side by side, so it takes at least as long as a conversation "
+        "waits on average",
+        ["{tool_time}", "a cheaper tool, or one whose work is done by other processes"],
+        OURSELVES + "three tenths of the time, as of rewards",
+    ),
     "length-collapse": (
         "short completions pay as well as long ones, or an update destroyed the policy",
         [
@@ -215,4 +249,4 @@ ADVICE = {
     ),
     "partial-log": ("lines could not be read", ["look at the lines named"], "definition"),
 }
-NOTES = {"loss-is-no-measure", "slow-reward", "solved", "short-run", "partial-log"}
+NOTES = {"loss-is-no-measure", "slow-reward", "slow-tools", "solved", "short-run", "partial-log"}

@@ -8,6 +8,7 @@ from programs.diagnose.logged_run import Finding, LoggedRun, first_part, is_cons
 from programs.diagnose.metric_names import SETTINGS
 from programs.diagnose.statistics import ends, forecast, is_flat, is_format, repeats, standard_error, trend, window
 from programs.diagnose.thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
+from programs.diagnose.tool_checks import check_tools, check_turns
 
 
 def check_finite(run: LoggedRun):
@@ -404,6 +405,8 @@ CHECKS = [
     (check_constant, ("score_std", "score_max")),
     (check_signal, ("zero_std", "advantage_max")),
     (check_length, ("length", "truncated")),
+    (check_tools, ()),
+    (check_turns, ()),
     (check_repetition, ()),
     (check_entropy, ("entropy",)),
     (check_kl, ("kl",)),

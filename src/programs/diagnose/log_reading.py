@@ -151,6 +151,7 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
         settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
 

@@ -20,12 +20,17 @@ compared with computations made here from the published formulas and the plain n
 The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
 which, and for distillation whether it is the reverse or the forward KL.
 
+Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
+selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
+whose and what each environment may hear; and it is given a chat template that drops what was thought.
+
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
-zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing is written to disk.
+zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), and a page's `train` and `rollout`. Batch, prompts and completions are cut to a few short
-ones; other settings stay yours. What is not given of model, data and reward is the embedded one.
+(checkpoints, schedules), calls of tools, a page's `train`, and its `rollout` without an environment. Batch, prompts
+and completions are cut to a few short ones; other settings stay yours. What is not given of model, data and reward is
+the embedded one.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
@@ -39,6 +44,7 @@ ROOMS = (
     "contract",
     "subject",
     "measures",
+    "scripted_talks",
     "scripts_trainer",
     "one_page",
     "loading",
@@ -49,5 +55,6 @@ ROOMS = (
     "input_checks",
     "advantage_checks",
     "policy_checks",
+    "conversation_checks",
     "run",
 )

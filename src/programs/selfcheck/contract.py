@@ -36,10 +36,15 @@ ONE_PAGE = (
         "load_rows(config, tokenizer, file) -> rows", 'row["prompt_ids"] [int], row["columns"] the line, with "prompt"'
     ),
     Needed("load_reward(spec) -> reward", "reward(rows, completions) -> a float for each", without="environment"),
-    Needed("load_environment(spec) -> environment", "what rollout takes", field="environment"),
+    Needed(
+        "load_environment(spec) -> environment",
+        "what rollout takes; checked with a class that has reset, reply and get_reward",
+        field="environment",
+    ),
     Needed(
         "rollout(config, models, environment, rows) -> (batch, samples, metrics)",
-        "a conversation for each row; batch as of generate, with scores [B]",
+        "a conversation for each row, in their order; an object for each is made by the class of the environment, and "
+        "answers are sampled by `generate` of the page; batch as of generate, with scores [B]",
         field="environment",
     ),
     Needed(
@@ -91,7 +96,14 @@ FIELDS = (
     ("vf_coef", "gae_lambda"),
 )
 OPTIONAL_FIELDS = (
-    "seed chat chunk batch_size prompts group_size epochs minibatches kl_coef value_clip critic_warmup_steps"
+    "seed chat chunk batch_size prompts group_size epochs minibatches kl_coef value_clip critic_warmup_steps "
+    "max_turns max_tokens"
+)
+
+# what the checks take of a page where it is there
+PAGE_OPTIONAL = (
+    "check_template(models), which ends the program where the chat template writes earlier turns anew; without it, "
+    "rollout does"
 )
 
 SCRIPT = (
@@ -118,6 +130,20 @@ SCRIPT = (
     Needed("update(config, models, optimizer, scaler, batch, step, health)", "all optimizer steps of one step"),
     Needed("policy_loss(logprobs, old_logprobs, advantages, ...)", "or, for other losses, the entry of LOSSES"),
     Needed("gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)", "[B, T]", "gae_lambda"),
+)
+# with --environment, too
+SCRIPT_TALKS = (
+    Needed("load_with_reward(config, tokenizer) -> (environments, reward)", "those of the settings"),
+    Needed(
+        "make_play_setup(config, tokenizer, end_ids, environments) -> setup",
+        "raises for a template that cannot be continued; setup.environments.kinds, setup.bridge.settings",
+    ),
+    Needed("playable_rows(config, setup, rows, source) -> rows", "those that fit, as conversations begin"),
+    Needed(
+        "converse(setup, config, models, engine, reward, rows, noise, timer) -> samples",
+        "a conversation for each row, in their order, sampled by engine.generate; a sample has what collate takes, "
+        "score, and rewards by name",
+    ),
 )
 # what the checks take of a script where it is there: other engines and losses, and what copies of older ones lack
 SCRIPT_OPTIONAL = ("VllmEngine", "LOSSES", "settle_precision")
@@ -160,9 +186,12 @@ def contract() -> str:
         *map(entry, ONE_PAGE),
         wrapped(f"Fields of its Config: {fields}.", "  "),
         wrapped(f"Used where it has them: {OPTIONAL_FIELDS.replace(' ', ', ')}.", "  "),
+        wrapped(f"Used where it has it: {PAGE_OPTIONAL}.", "  "),
         "",
         "A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy",
         *map(entry, SCRIPT),
+        "  With --environment, too:",
+        *map(entry, SCRIPT_TALKS),
         wrapped(f"Used where it has them: {', '.join(SCRIPT_OPTIONAL)}.", "  "),
     ]
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from parts.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, E
 from parts.messages import UserError, need
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.measures import rest, take_gradients
+from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
 from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition, networks
 
 LOSSES_OF_PAPERS = (
@@ -17,6 +18,22 @@ LOSSES_OF_PAPERS = (
     Definition("mean over completions of token means", "seq_mean_token_mean"),
     Definition("sum over tokens / max_new_tokens", "seq_mean_token_sum_norm"),
 )
+GUARD = "check_template"  # where a page has it
+
+
+def called(module, name: str) -> bool | None:
+    """Whether a function of a module is called by another; None where it is not there."""
+
+    def names(code) -> set[str]:
+        inner = [names(x) for x in code.co_consts if hasattr(x, "co_names")]
+        return {*code.co_names}.union(*inner)
+
+    own = {
+        n: x.__code__
+        for n, x in vars(module).items()
+        if getattr(x, "__module__", "") == module.__name__ and hasattr(x, "__code__")
+    }
+    return any(name in names(code) for n, code in own.items() if n != name) if hasattr(module, name) else None
 
 
 class OnePage:
@@ -28,6 +45,7 @@ class OnePage:
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
         self.config = self.models = self.reward = self.environment = None
+        self.guarded = called(module, GUARD)
 
     @property
     def fields(self) -> dict:
@@ -78,7 +96,7 @@ class OnePage:
         small |= {"epochs": 2, "minibatches": 1, "group_size": 2, "prompts": PROBES // 2}
         small = {name: value for name, value in small.items() if name in self.fields}
         config = dataclasses.replace(self.config, **small)
-        if "environment" in self.fields:
+        if self.plays:
             self.environment = self.module.load_environment(config.environment)
         else:
             self.reward = self.module.load_reward(config.reward)
@@ -88,6 +106,8 @@ class OnePage:
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
         self.models = copy.copy(self.with_reference)
         self.models.reference = self.models.reference if getattr(config, "kl_coef", 0) else None
+        if self.plays:
+            self.guard()
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
         drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
@@ -121,6 +141,65 @@ class OnePage:
             batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
             return batch["scores"].tolist(), {}
         return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
+
+    @property
+    def plays(self) -> bool:
+        """Whether it has conversations with an environment."""
+        return "environment" in self.fields
+
+    def silent(self) -> str:
+        """Why no conversations can be played; "" where they can."""
+        return "" if self.plays else "one answer a prompt: no environment"
+
+    @property
+    def talks(self) -> bool:
+        """Whether the environment of the run replies."""
+        return hasattr(self.environment, "reply")
+
+    def guard(self) -> None:
+        """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
+        if hasattr(self.module, GUARD):
+            getattr(self.module, GUARD)(self.models)
+
+    def uncalled(self) -> str:
+        """What is wrong with a look at the chat template that no run takes."""
+        return "" if self.guarded is not False else f"{GUARD} is there, but nothing calls it"
+
+    def template_settings(self) -> dict:
+        """What the trainer gives to the chat template."""
+        return {}
+
+    def play(self, record: Record, rows: list[dict]):
+        """(batch, scores) of conversations with a record's environments and answers."""
+        limits = {"max_turns": TURNS, "max_tokens": 2**20, "max_new_tokens": ANSWER_TOKENS}
+        limits = {name: value for name, value in limits.items() if name in self.fields}
+        config, generate = dataclasses.replace(self.config, **limits), self.module.generate
+
+        def scripted(config, models, prompts, *settings, **named):
+            return self.laid_out_answers(prompts, record.answer(prompts))
+
+        self.guard()
+        made = through_a_file(record.environment(), self.module.load_environment)
+        self.module.generate = scripted
+        try:
+            batch, *_ = self.module.rollout(config, self.models, made, rows)
+        finally:
+            self.module.generate = generate
+        return batch, batch["scores"].tolist()
+
+    def laid_out_answers(self, prompts: list[list[int]], answers: list[tuple[list[int], list[float]]]) -> dict:
+        """Answers as the batch of `generate`."""
+        import torch
+
+        pairs = zip(prompts, answers, strict=True)
+        batch = self.collate(
+            [{"prompt_ids": [*p], "response_ids": ids, "trained": [True] * len(ids)} for p, (ids, _) in pairs]
+        )
+        mask = batch["response_mask"].bool()
+        given = torch.tensor([x for _, logprobs in answers for x in logprobs], device=self.device)
+        batch["rollout_logprobs"] = torch.zeros(mask.shape, device=self.device).masked_scatter(mask, given)
+        del batch["scores"]
+        return batch
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""

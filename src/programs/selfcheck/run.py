@@ -10,6 +10,13 @@ import time
 from parts.messages import UserError, say
 from programs.selfcheck.advantage_checks import gae_formula, group_advantages, value_head_zero, value_loss_gradient
 from programs.selfcheck.contract import contract
+from programs.selfcheck.conversation_checks import (
+    turn_ids,
+    turn_mask,
+    turn_rewards,
+    turn_state,
+    turn_template,
+)
 from programs.selfcheck.input_checks import reward_answers, special_tokens, template_ends_at_generation
 from programs.selfcheck.loading import load_trainer, need_names
 from programs.selfcheck.measures import rest
@@ -31,6 +38,7 @@ CHECKS = (
     *(special_tokens, template_ends_at_generation, reward_answers, value_head_zero, gae_formula, group_advantages),
     *(reference_is_initial, first_update_ratio, sampler_agreement, logprob_shift, padding, accumulation, chunking),
     *(advantages_detached, prompt_gradient, value_loss_gradient),
+    *(turn_template, turn_ids, turn_mask, turn_rewards, turn_state),
 )
 
 

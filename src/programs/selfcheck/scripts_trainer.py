@@ -2,9 +2,11 @@
 
 import copy
 import dataclasses
+import types
 
-from programs.selfcheck.contract import lacking
+from programs.selfcheck.contract import SCRIPT_TALKS, lacking
 from programs.selfcheck.measures import rest, take_gradients
+from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
 from programs.selfcheck.subject import NEW_TOKENS, PROBES, SAMPLED, Definition
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
@@ -19,7 +21,7 @@ class ScriptsTrainer:
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
-        self.config = self.models = self.engine = self.reward = None
+        self.config = self.models = self.engine = self.reward = self.setup = None
 
     def lacking(self) -> list[str]:
         """Names that the trainer has not."""
@@ -29,7 +31,8 @@ class ScriptsTrainer:
         """Read the settings; names that these need, and the trainer has not."""
         self.config = self.module.parse_config(flags)
         critic = {"gae_lambda"} if getattr(self.config, "advantage", "") == "gae" else set()
-        return lacking(self.module, self.needed, critic)
+        talks = lacking(self.module, SCRIPT_TALKS, None) if self.plays else []
+        return lacking(self.module, self.needed, critic) + talks
 
     @property
     def user_errors(self) -> tuple:
@@ -43,8 +46,13 @@ class ScriptsTrainer:
         device = trainer.start_processes(config)
         if hasattr(trainer, "settle_precision"):  # copies of older trainers have no `auto`
             trainer.settle_precision(config, device)
-        self.reward = trainer.load_reward(config)
-        rows, held_out = trainer.load_splits(config, trainer.load_tokenizer(config))
+        tokenizer = trainer.load_tokenizer(config)
+        environments = None
+        if self.plays:
+            environments, self.reward = trainer.load_with_reward(config, tokenizer)
+        else:
+            self.reward = trainer.load_reward(config)
+        rows, held_out = trainer.load_splits(config, tokenizer)
         small = {"batch_size": SAMPLED, "minibatches": 1, "ppo_epochs": 2, "rollout_batch_size": 0}
         small["max_new_tokens"] = min(config.max_new_tokens, NEW_TOKENS)
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
@@ -52,7 +60,11 @@ class ScriptsTrainer:
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
-        trainer.check_context(config, self.with_reference, rows + held_out)
+        if self.plays:
+            self.setup = self.setup_of(config, environments)
+            rows = trainer.playable_rows(config, self.setup, rows, config.data)
+        else:
+            trainer.check_context(config, self.with_reference, rows + held_out)
         self.models = self.with_reference
         if not config.kl_coef:
             self.models = copy.copy(self.with_reference)
@@ -62,6 +74,60 @@ class ScriptsTrainer:
         drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
         self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
         self.config = dataclasses.replace(few, batch_size=PROBES)
+
+    @property
+    def plays(self) -> bool:
+        """Whether it has conversations with an environment."""
+        return bool(getattr(self.config, "environment", ""))
+
+    def setup_of(self, config, environments):
+        """What conversations are played with, by the trainer."""
+        models = self.with_reference
+        return self.module.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
+
+    @property
+    def talks(self) -> bool:
+        """Whether an environment of the run replies."""
+        return any(kind.talks for kind in self.setup.environments.kinds.values())
+
+    def silent(self) -> str:
+        """Why no conversations can be played; "" where they can."""
+        if not self.plays:
+            return "one answer a prompt: no environment"
+        if self.talks:
+            return ""
+        try:
+            self.probe_setup(Record(self.models.tokenizer, []))
+        except self.user_errors as error:
+            return f"checked with an environment that replies, for which {error}"
+        return ""
+
+    def probe_setup(self, record: Record):
+        """(settings, setup) of conversations with a record's environments."""
+        limits = {"max_turns": TURNS, "max_conversation_tokens": 2**20, "max_new_tokens": ANSWER_TOKENS}
+        config = dataclasses.replace(self.config, **limits, tool_format="", reward=[])
+
+        def load(spec: str):
+            return self.module.load_with_reward(dataclasses.replace(config, environment=spec), self.models.tokenizer)
+
+        environments, reward = through_a_file(record.environment(), load)
+        self.probed = self.setup_of(config, environments)
+        return config, self.probed, reward
+
+    def uncalled(self) -> str:
+        """Nothing: the setup looks at the chat template itself."""
+        return ""
+
+    def template_settings(self) -> dict:
+        """What the trainer gave to the chat template in the last play."""
+        return self.probed.bridge.settings
+
+    def play(self, record: Record, rows: list[dict]):
+        """(batch, scores) of conversations with a record's environments and answers."""
+        config, setup, reward = self.probe_setup(record)
+        engine = types.SimpleNamespace(generate=lambda prompts, noise: record.answer(prompts))
+        samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
+        return self.collate(samples), [sample["score"] for sample in samples]
 
     @property
     def device(self):
@@ -81,8 +147,20 @@ class ScriptsTrainer:
 
     def scores(self, samples: list[dict]):
         """(scores, values by reward function) of the completions of `rows`."""
+        if self.plays:
+            return self.played_scores()
         texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
         return self.reward(self.rows, texts, ids)
+
+    def played_scores(self):
+        """(scores, values by name) of conversations with the run's environment, one for each of `rows`."""
+        import numpy as np
+
+        noise = np.random.default_rng(0).random((len(self.rows), self.config.max_turns * self.config.max_new_tokens))
+        given = (self.setup, self.config, self.models, self.engine, self.reward, self.rows, noise, {})
+        samples = self.module.converse(*given)
+        names = samples[0]["rewards"]
+        return [s["score"] for s in samples], {name: [s["rewards"][name] for s in samples] for name in names}
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`, unscored."""

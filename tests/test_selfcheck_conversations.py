@@ -1,0 +1,327 @@
+"""scripts/selfcheck.py on trainers with an environment: clean ones pass, and each fault of conversations is named."""
+
+import functools
+import json
+import re
+import shutil
+import sys
+
+import pytest
+from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script
+from test_multi_turn_template import CHANGES
+
+from programs.selfcheck.conversation_checks import (
+    FORGETFUL,
+    turn_ids,
+    turn_mask,
+    turn_rewards,
+    turn_state,
+    turn_template,
+)
+from programs.selfcheck.loading import load_trainer
+from programs.selfcheck.subject import Subject
+
+PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
+SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
+CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
+NAMES = {check.__name__ for check in CHECKS}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Flags of a run on the first rows of the embedded data."""
+    path = tmp_path_factory.mktemp("data") / "few.jsonl"
+    path.write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
+    return [str(x) for x in ("--model", TINY_LM, "--data", path, "--environment", SECOND_ATTEMPT)]
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch):
+    """A check is a process of its own otherwise: restore what it changes in this one."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+
+
+def edited(folder, pairs, source=PAGE):
+    """A copy of a trainer in which texts that stand there once have others in their place."""
+    text = source.read_text(encoding="utf-8")
+    for old, new in pairs:
+        assert text.count(old) == 1 and old != new, old
+        text = text.replace(old, new)
+    (folder / "mine.py").write_text(text)
+    return folder / "mine.py"
+
+
+@functools.cache
+def page_models():
+    """The embedded model as the page loads it, once for all copies: no check of conversations changes it."""
+    page = load_module(PAGE, "multi_turn_of_the_bundle")
+    return page.load_models(page.Config(model=str(TINY_LM), data="", environment=""))
+
+
+def results(trainer, *flags) -> dict[str, tuple]:
+    """What the checks of conversations say of a trainer, by name; one that raises fails."""
+    found, trainer = {}, load_trainer(str(trainer))
+    if not hasattr(trainer.module, "HFEngine"):
+        trainer.module.load_models = lambda config: page_models()
+    assert not trainer.parse([*flags])
+    trainer.load()
+    subject = Subject(trainer, [])
+    for check in CHECKS:
+        try:
+            found[check.__name__] = check(subject)
+        except (Exception, SystemExit) as error:
+            found[check.__name__] = False, f"{type(error).__name__}: {error}"
+    return found
+
+
+def failed(found: dict) -> dict[str, str]:
+    """The checks that fail, and what they say."""
+    return {name: text for name, (passed, text) in found.items() if passed is False}
+
+
+# ------------------------------------------------------------------------------------------------ clean trainers
+
+
+def test_the_page_passes_and_says_what_it_saw(inputs):
+    found = results(PAGE, *inputs)
+    assert all(passed for passed, _ in found.values()), found
+    assert "9 answers of 4 conversations are as sampled; 9 of them, encoded anew, are other ids" in found["turn_ids"][1]
+    assert "drops what was thought is refused" in found["turn_template"][1]
+
+
+@pytest.mark.parametrize("start", CHANGES)
+def test_a_listed_change_of_the_page_passes(inputs, tmp_path, start):
+    found = results(edited(tmp_path, CHANGES[start]), *inputs)
+    assert all(passed for passed, _ in found.values()), found
+
+
+def test_another_name_for_the_look_at_the_template_passes(inputs, tmp_path):
+    """A copy may look at the template in its rollout, under a name of its own."""
+    played = "    talks = play(config, models, make, rows, greedy)\n"
+    pairs = [("    check_template(models)\n", ""), ("def check_template(models):", "def look(models):")]
+    pairs.append((played, f"    look(models)\n{played}"))
+    assert not failed(results(edited(tmp_path, pairs), *inputs))
+
+
+def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_path):
+    """One object may serve many conversations, as long as one has ended before the next one begins."""
+    old = """    talks = play(config, models, make, rows, greedy)
+    batch, scores = collate(talks, models.device), [float(ask(config, talk, "get_reward")) for talk in talks]
+"""
+    new = """    talks, scores, one = [], [], make()
+    for row in rows:
+        talks += play(config, models, lambda: one, [row], greedy)
+        scores.append(float(ask(config, talks[-1], "get_reward")))
+    batch = collate(talks, models.device)
+"""
+    assert not failed(results(edited(tmp_path, [(old, new)]), *inputs))
+
+
+@pytest.fixture(scope="module")
+def ppo(inputs):
+    """ppo_train.py with an environment, loaded."""
+    trainer = load_trainer(str(PPO))
+    assert not trainer.parse([*inputs, "--eval_data", inputs[3], "--max_new_tokens", "12", "--device", "cpu"])
+    trainer.load()
+    return Subject(trainer, [])
+
+
+def test_ppo_train_passes(ppo):
+    found = {check.__name__: check(ppo) for check in CHECKS}
+    assert all(passed for passed, _ in found.values()), found
+    scores, parts = ppo.trainer.scores([])
+    assert set(parts) == {"environment"} and set(scores) <= {0.0, 0.5, 1.0} and len(scores) == 8
+
+
+def test_a_template_that_takes_tools_only_is_no_fault(ppo, monkeypatch):
+    """The conversations of the checks need a reply, which the run does not."""
+    monkeypatch.setattr(type(ppo.trainer), "talks", False)
+    monkeypatch.setattr(ppo.models.tokenizer, "chat_template", FORGETFUL + ppo.models.tokenizer.chat_template)
+    for check in CHECKS:
+        passed, text = check(ppo)
+        assert passed is None and text.startswith("checked with an environment that replies, for which the chat templ")
+
+
+# ------------------------------------------------------------------------------------------------ planted faults
+
+ENCODED = """
+            ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]
+            logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]
+"""
+RENDERED = """            talk.messages += [{"role": "assistant", "content": text}] + said * talk.goes_on
+            if talk.goes_on:
+                talk.tokens = [(i, 1, 0, 0.0) for i in render(models.tokenizer, talk.messages)]
+"""
+DECODED = "            text = models.tokenizer.decode(ids[: len(ids) - talk.ended])\n"
+MADE = "    talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["  # and what follows
+SCORED = 'talks, models.device), [float(ask(config, talk, "get_reward")) for talk in talks]'
+COMPARED = 'if "".join(whole.split()) != "".join(text.split()):'
+SOON = """            if turn == 1:
+                talk.score = ask(config, talk, "get_reward")
+            talk.turns, talk.ended = turn,"""
+
+# (fault, checks that fail, what one of them says, [(old, new), ...])
+FAULTS = {
+    "leaked words of the environment": (
+        {"turn_mask"},
+        r"response_mask: conversation 1: 1 on \d+ tokens that were not sampled \('.*\[talk 1\] No, 1\.",
+        [("[(i, 1, 0, 0.0) for i in added]", "[(i, 1, 1, 0.0) for i in added]")],
+    ),
+    "leaked prompts": (
+        {"turn_mask"},
+        r"conversation 0: 1 on \d+ tokens that were not sampled \('<\|user\|>",
+        [("[(i, 1, 0, 0.0) for i in render(", "[(i, 1, 1, 0.0) for i in render(")],
+    ),
+    "end token left out": (
+        {"turn_mask"},
+        r"conversation 0: (the right mask|0 on 1 tokens that were sampled)",
+        [("(i, 1, 1, x) for i, x in", "(i, 1, int(i not in models.eos_ids), x) for i, x in")],
+    ),
+    "log-probs of the next token": (
+        {"turn_mask"},
+        r"conversation 0: right, but rollout_logprobs are others' at \d+ of its tokens",
+        [("zip(ids, logprobs, strict=True)]", "zip(ids, logprobs[1:] + logprobs[:1], strict=True)]")],
+    ),
+    "re-tokenized turn": (
+        {"turn_ids"},
+        r"the prompt of turn 2 departs from what was sampled, of turn 1|the batch departs from what was sampled, of tu",
+        [(DECODED, DECODED + ENCODED[1:])],
+    ),
+    "conversation rendered anew": (
+        {"turn_ids"},
+        r"conversation 1: the prompt of turn 2 departs from what was sampled, of turn 1: \[.* is \[",
+        [('            talk.messages += [{"role": "assistant", "content": text}] + said * talk.goes_on\n', RENDERED)],
+    ),
+    "mask shifted by one": (
+        {"turn_mask"},
+        r"conversation 0: the right mask, 1 token early",
+        [('"response_mask": sampled.long()', '"response_mask": sampled.long().roll(-1, 1)')],
+    ),
+    "rewards of the conversations in reverse": (
+        {"turn_rewards"},
+        r"of conversation 0: score 3 changes with its return",
+        [(SCORED, SCORED.replace("in talks]", "in talks[::-1]]"))],
+    ),
+    "rewards in the order of lengths": (
+        {"turn_rewards"},
+        r"of conversation \d: score \d changes with its return",
+        [(SCORED, SCORED.replace("in talks]", "in sorted(talks, key=lambda t: -len(t.tokens))]"))],
+    ),
+    "the mean of a row's rewards": (
+        {"turn_rewards"},
+        r"of conversation 0: score 0, 1 changes with its return",
+        [
+            (
+                '    batch["scores"] = scores = torch.tensor(scores, dtype=torch.float32, device=models.device)\n',
+                "    scores = torch.tensor(scores).view(-1, 2).mean(1).repeat_interleave(2)\n"
+                '    batch["scores"] = scores\n',
+            )
+        ],
+    ),
+    "the reward asked for too soon": (
+        {"turn_rewards"},
+        r"conversation 0, 1, 2, 3: asked for the return before its last answer was heard",
+        [
+            ("            talk.turns, talk.ended = turn,", SOON),
+            (SCORED, "talks, models.device), [t.score for t in talks]"),
+        ],
+    ),
+    "an environment for all": (
+        {"turn_state", "turn_rewards", "turn_template"},
+        r"one environment object serves conversations 0 and 1 at once",
+        [(MADE, "    one = make()\n" + MADE.replace("make()", "one"))],
+    ),
+    "columns shared by a group": (
+        {"turn_state"},
+        r"reset of conversation 1 got columns that reset of 0 had changed",
+        [
+            (
+                'copy.deepcopy(talk.row["columns"] | {"prompt": talk.messages})',
+                '(talk.row["columns"] | {"prompt": talk.messages})',
+            )
+        ],
+    ),
+    "messages shared by a group": (
+        {"turn_state"},
+        r"conversation 1 is told what is said in 0",
+        [("messages=copy.deepcopy(row[", "messages=(row[")],
+    ),
+    "answers heard by a neighbour": (
+        {"turn_state"},
+        r"the environment of conversation 0 heard answers of 1",
+        [
+            (
+                '            reply = ask(config, talk, "reply", text)\n',
+                '            reply = ask(config, talk, "reply", text)\n'
+                '            reply = ask(config, now[row - 1], "reply", text) if row == 1 and turn == 1 else reply\n',
+            )
+        ],
+    ),
+    "a template that drops thoughts is not noticed": (
+        {"turn_template"},
+        r"a template that drops what was thought is not noticed: turn 3 of conversation 1 goes on from '.*<think>Th",
+        [(COMPARED, "if False:")],
+    ),
+    "nothing looks at the template": (
+        {"turn_template"},
+        r"^check_template is there, but nothing calls it",
+        [("    check_template(models)\n", "")],
+    ),
+    "an answer that was cut off has no end": (
+        {"turn_template"},
+        r"turn 3 of conversation 1 goes on from '.*where the template writes '.*<\|end\|><\|user\|>",
+        [("(one[-same] == last_id) :]", "1 :]"), (COMPARED, "if False:")],
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_fault_is_named(inputs, tmp_path, fault):
+    checks, said, pairs = FAULTS[fault]
+    found = failed(results(edited(tmp_path, pairs), *inputs))
+    assert set(found) == checks, found
+    assert re.search(said, "\n".join(found.values()), re.DOTALL | re.MULTILINE), found
+
+
+PPO_FAULTS = {
+    "leaked words of the environment": ("turn_mask", [("talk.response_mask += [0] *", "talk.response_mask += [1] *")]),
+    "a template that drops thoughts is not noticed": (
+        "turn_template",
+        [("    found = problem(bridge)\n", '    found = ""\n')],
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", PPO_FAULTS)
+def test_planted_fault_of_a_script_is_named(inputs, tmp_path, fault):
+    check, pairs = PPO_FAULTS[fault]
+    copy = edited(tmp_path, pairs, PPO)
+    found = failed(results(copy, *inputs, "--eval_data", inputs[3], "--max_new_tokens", "12", "--device", "cpu"))
+    assert set(found) == {check}, found
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+def test_the_command_line_has_them_with_advice(inputs, tmp_path, capsys):
+    copy = edited(tmp_path, FAULTS["leaked words of the environment"][2])
+    assert load_script("selfcheck").main([str(copy), *inputs, "--max_new_tokens", "12", "--json"]) == 1
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
+    assert rows.keys() >= NAMES and {name for name, row in rows.items() if row["status"] == "FAIL"} == {"turn_mask"}
+    assert "tools and environment say" in rows["turn_mask"]["try"]
+
+
+def test_a_template_that_the_page_refuses_is_bad_input(inputs, tmp_path, capsys):
+    shutil.copytree(TINY_LM, tmp_path / "model")
+    file = tmp_path / "model" / "chat_template.jinja"
+    file.write_text(FORGETFUL + file.read_text(encoding="utf-8"))
+    assert load_script("selfcheck").main([str(PAGE), *inputs, "--model", str(tmp_path / "model")]) == 2
+    assert "error: chat template: it writes" in capsys.readouterr().err
+
+
+def test_conversations_leave_nothing_behind(inputs, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    results(PAGE, *inputs)
+    assert not [*tmp_path.iterdir()]
