@@ -101,9 +101,9 @@ def write_reward_module(
     for old in folder.glob("rewards_*"):
         shutil.rmtree(old, ignore_errors=True)
     moved = moved_rewards(specs)
-    for spec, copy in zip(specs, moved, strict=True):
+    for spec, to in zip(specs, moved, strict=True):
         load_rewards(spec)  # its errors are best told here
-        copy_with_imports(Path(spec.partition("*")[0].rpartition(":")[0]).resolve(), folder / Path(copy).parent, ship)
+        copy_with_imports(Path(spec.partition("*")[0].rpartition(":")[0]).resolve(), folder / Path(to).parent, ship)
     code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
