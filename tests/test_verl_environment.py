@@ -274,7 +274,8 @@ def test_player_gives_the_tokens_and_scores_of_play(job, settings):
         assert score == pytest.approx(value - penalty)
         assert told["score"] == pytest.approx(value + 0.25 * (value == base[2])) and "length" in told
     assert [told["acc"] for *_, told in found] == [0.0, 1.0, 1.0, 0.0]
-    assert [told["tool/failures"] for *_, told in found] == [0, 0, 1, 1]
+    assert [told["tool/failure_frac"] for *_, told in found] == [0.0, 0.0, 1 / 3, 1 / 2]
+    assert [told["rollout/turns_mean"] for *_, told in found] == [2, 1, 4, 3]
     first, last = found[0][1], found[2][1]
     assert first.fields == {"min_global_steps": 0, "max_global_steps": 1} and (first.preempted, last.preempted) == (
         1,

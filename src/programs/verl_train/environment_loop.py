@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from parts.conversations import Conversation, PlayLimits
 from parts.environments import load_environments
 from parts.messages import RewardError, UserError
-from parts.play import begin, score_all, take_turn
+from parts.play import begin, play_metrics, score_all, take_turn
 from parts.play_setup import PlaySetup, score_talks, score_weights
 from parts.reward_calls import CallLimits
 from parts.rewards import Reward
@@ -104,13 +104,7 @@ class Player:
         share = penalties.get("overlong_share", 0)
         penalty = overlong_penalty(max(lengths), self.setup.limits.answer_tokens, share)
         penalty += penalties.get("missing_eos_penalty", 0) * cut_off
-        told = {
-            "rollout/turns": len(talk.spans),
-            "rollout/limit": float(talk.ended_by in ("turns", "tokens")),
-            "tool/calls": talk.calls,
-            "tool/failures": talk.failures,
-        }
-        return score - penalty, named_scores(score, values) | told
+        return score - penalty, named_scores(score, values) | play_metrics([talk])
 
 
 class Sampler:
