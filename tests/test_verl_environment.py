@@ -85,7 +85,7 @@ class Broken(Talk):
 MIXED = {"talk": Talk, "tools": Tools}
 
 
-def length(prompts, completions, answer, **kwargs):
+def length(prompts, completions, hint, **kwargs):
     return [float(len(said)) for said in completions]
 '''
 ROWS = [
@@ -101,11 +101,11 @@ def call(name: str, **arguments) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-# answers by turn; "…" is cut off
+# answers by turn; "…" is cut off; the last turn's call is not made
 SCRIPTS = {
     "1+1=": ["3", "2"],
     "2+2=": ["4"],
-    "3+3=": [call("show", times=2), call("wrong") + "…", call("say", answer="6"), "Done."],
+    "3+3=": [call("show", times=2), call("wrong") + "…", call("say", answer="6"), call("say", answer="7")],
     "4+4=": [call("say", answer="7"), "<tool_call>{", "<|user|>", "", ""],
 }
 
