@@ -2439,6 +2439,71 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
+# ------------------------------------------------------------------------ control tokens (src/parts/control_tokens.py)
+
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
+
+
+def sanitizes(tokenizer) -> bool:
+    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
+    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+
+
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(found, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
+
+    Raises:
+        ValueError: the tokenizer reads a control token in any text.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        own = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += own
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
 # ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
 
 PROBE_TURNS = 3
@@ -2462,6 +2527,7 @@ class TurnBridge:
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
+        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -2471,22 +2537,31 @@ class TurnBridge:
         Args:
             guarded: what looks like a control token in a message is encoded as the letters that it is written with.
         """
-        given = {"add_generation_prompt": True, "return_dict": True, **self.settings}
-        given["tools"] = tools or None  # templates take [] for tools
-        try:
-            encoded = self.tokenizer.apply_chat_template(messages, sanitize_control_tokens=guarded, **given)
-        except ValueError:
-            if not guarded:
-                raise
-            parted = [{**message, "content": self.parted(message["content"])} for message in messages]
-            encoded = self.tokenizer.apply_chat_template(parted, sanitize_control_tokens=True, **given)
-        return list(encoded["input_ids"])
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        if not guarded:
+            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
+        with self.lock:
+            try:
+                return self.guarded(messages, given)
+            except ValueError:
+                return self.guarded(self.parted(messages), given)
 
-    def parted(self, text):
-        """A text with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
-        for token in self.tokenizer.added_tokens_encoder if isinstance(text, str) else ():
-            text = text.replace(token, f"{token[0]} {token[1:]}") if token.strip() else text
-        return text
+    def guarded(self, messages: list[dict], given: dict) -> list[int]:
+        """Token ids of messages in which nothing is read as a control token."""
+        if not sanitizes(self.tokenizer):
+            return sanitized_ids(self.tokenizer, messages, **given)
+        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
+        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
+
+    def parted(self, value):
+        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        if isinstance(value, dict):
+            return {key: self.parted(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.parted(item) for item in value]
+        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
+            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
+        return value
 
     def ends(self, ids: list[int]) -> bool:
         """Whether an answer ended by itself, and was not cut off."""
@@ -2705,6 +2780,7 @@ class Conversation:
     ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
     finished: bool = False  # the last answer ended by itself
     form: str | dict = ""  # of tool calls
+    place: str = ""  # where its row stands, where that is not the batch
 
     @property
     def ids(self) -> list[int]:
@@ -2714,7 +2790,7 @@ class Conversation:
     @property
     def row(self) -> str:
         """How messages name it."""
-        return f"row {self.number} of the batch, prompt {text_of_turns(self.prompt)[:100]!r}"
+        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
@@ -2829,7 +2905,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages)
+        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
         given = environments.reset_arguments(messages, row["columns"])
         talks.append(talk)
         calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
@@ -2923,6 +2999,13 @@ def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBrid
     talk.rollout_logprobs += [0.0] * len(between)
 
 
+def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
+    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
+    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
+        go_on(talk, messages, last, bridge, limits)
+
+
 def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
     """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
     scoring = [talk for talk in talks if talk.kind.scores]
@@ -2964,9 +3047,7 @@ def play(
         if not now:
             break
         sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
-        heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(now, sampled, strict=True)]
-        for talk, messages in zip(now, answer_all(now, heard, last, limits), strict=True):
-            go_on(talk, messages, last, bridge, limits)
+        take_turn(now, sampled, last, bridge, limits)
     score_all(talks, limits)
     return talks
 

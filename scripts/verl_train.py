@@ -15,20 +15,23 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
     verl_reward.py               `compute_score`: the weighted sum of FILE.py:function*weight, as our trainers score
     verl_hooks.py                a reward manager that knows token ids and lengths, a replay buffer that ends the run
                                  when a rollout or a reward fails, and two estimators that verl lacks
+    verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
+                                 YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
 
 TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
 those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon.
 
-Deliberately left out: reward models, multi-turn loops and asynchronous trainers (give their keys with --override), and
+Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and
 installing anything on the nodes of a cluster: each needs verl and its rollout engine.
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
+    python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
-Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function failed, 128 + n stopped
-by signal n.
+Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function or an environment
+failed, 128 + n stopped by signal n.
 """
 
 import argparse
@@ -38,6 +41,7 @@ import concurrent.futures
 import contextlib
 import copy
 import csv
+import ctypes
 import dataclasses
 import difflib
 import functools
@@ -47,6 +51,7 @@ import inspect
 import json
 import math
 import os
+import pprint
 import queue
 import re
 import shlex
@@ -58,8 +63,10 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -400,7 +407,7 @@ class Config(BaseConfig):
     sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
     offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
-    ship: list[str] = setting([], "file that a reward file needs beside it, repeatable")
+    ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
     check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
@@ -415,6 +422,14 @@ class Config(BaseConfig):
                 setattr(self, name, value)
         if self.precision == "auto":
             self.precision = precision_of_machines(self.run)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
 def precision_of_machines(local: bool) -> str:
@@ -645,6 +660,13 @@ def overlong_penalty(length: int, limit: int, share: float) -> float:
     """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
     buffer = round(share * limit)
     return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
+
+
+def length_penalty(config: BaseConfig, sample: dict) -> float:
+    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
+    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
+    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
+    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
 
 
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
@@ -1213,6 +1235,1278 @@ class Reward:
         return scores, parts
 
 
+# ---------------------------------------------------------------------------- environments (src/parts/environments.py)
+
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is no tool"
+
+
+class EnvironmentFault(UserError):
+    """An environment itself failed: its reset, reply or get_reward, not one of its tools."""
+
+    code = 3
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to make one, and what it can do."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False
+    scores: bool = False
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the methods that are tools."""
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+@dataclass
+class Environments:
+    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+
+    kinds: dict[str | None, EnvironmentKind]
+
+    def kind_of(self, columns: dict) -> EnvironmentKind:
+        """The kind that a row of data has."""
+        if None in self.kinds:
+            return self.kinds[None]
+        name = columns.get(ENVIRONMENT_COLUMN)
+        known = ", ".join(map(str, self.kinds))
+        near = suggest(str(name), list(self.kinds))
+        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
+        return self.kinds[name]
+
+    def reset_arguments(self, prompt, columns: dict) -> dict:
+        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
+        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
+
+    def check_row(self, prompt, columns: dict) -> None:
+        """Raise UserError unless `reset` takes what this row has."""
+        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
+        try:
+            inspect.signature(kind.make().reset).bind(**given)
+        except TypeError as error:
+            raise UserError(
+                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
+                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
+            ) from None
+
+
+def method_names(environment) -> list[str]:
+    """Public functions of an environment's class, as TRL finds them."""
+    found = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in found if not name.startswith("_")]
+
+
+def tool_schema(environment, name: str, what: str, hint: str = HIDE) -> dict:
+    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+
+    Args:
+        environment: what has it as an attribute.
+        hint: what to try besides.
+    """
+    from transformers.utils import get_json_schema
+
+    method = getattr(environment, name)
+    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
+    for p in inspect.signature(method).parameters.values():
+        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        need(fits, f"{what}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    need(not generates, f"{what}: tool {name} is a generator; expected one that returns its result")
+    try:
+        return get_json_schema(method)
+    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+        raise UserError(f"{what}: tool {name} has no schema ({error}); {expected}") from None
+
+
+def check_hooks(environment, names: list[str], what: str) -> None:
+    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{what}: got a class without reset; expected {form}; try TRL's contract of environments")
+    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
+        if name not in names:
+            continue
+        signature = inspect.signature(getattr(environment, name))
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise UserError(f"{what}: got {name}{signature} ({error}); expected {form}") from None
+
+
+def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
+    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    what = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    need(callable(make), f"{what}: got a {type(make).__name__}; expected a class or a function that makes environments")
+    try:
+        environment, other = make(), make()
+    except Exception as error:
+        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
+        raise UserError(f"{what}: making one raises at {where}: {raised}; expected a call without arguments") from error
+    need(environment is not other, f"{what}: got the same object twice; expected a new one for each conversation")
+    names = method_names(environment)
+    check_hooks(environment, names, what)
+    tools = [tool_schema(environment, tool, what) for tool in names if tool not in HOOKS]
+    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
+
+
+def load_environments(spec: str) -> Environments:
+    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+
+    Raises:
+        UserError: there is no such file or name, or it breaks the contract.
+    """
+    file, _, name = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    module = import_file("environment", spec, file)
+    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
+    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
+    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
+    found = members.get(name)
+    need(found is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(found, dict):
+        return Environments({None: environment_kind(name, found, file, spec)})
+    need(found, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in found.items()})
+
+
+def fault_place(error: BaseException, file: str) -> str:
+    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (own or frames or [None])[-1]
+    return f"{frame.filename}:{frame.lineno}" if frame else file
+
+
+def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
+    """The error that stops a run where an environment's own method raised."""
+    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+
+
+# -------------------------------------------------------------------------------- tool calls (src/parts/tool_calls.py)
+
+
+class BadCall(Exception):
+    """A tool call that cannot be read; the message is for the model."""
+
+
+def tool_call(name, arguments, identity: str = "") -> dict:
+    """A tool call as chat templates and TRL have it; BadCall unless the arguments are an object."""
+    if isinstance(arguments, str):  # as in OpenAI's API
+        arguments = json.loads(arguments or "{}")
+    if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
+    json.dumps(arguments)  # what cannot be written to a log, such as a depth of thousands, is no argument either
+    call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
+    return {"id": identity, **call} if isinstance(identity, str) and identity else call
+
+
+def call_of_json(value) -> dict:
+    """A tool call from {"name", "arguments" or "parameters", "id" if it has one}."""
+    if not isinstance(value, dict):
+        raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
+    return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
+
+
+def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3."""
+    before, *blocks = text.split("<tool_call>")
+    return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
+
+
+def typed_argument(value: str, schema: dict):
+    """An argument written as text: kept where the tool takes a string, else read as JSON if it is."""
+    if schema.get("type") == "string":
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5."""
+    types = {s["function"]["name"]: s["function"]["parameters"]["properties"] for s in schemas}
+    before, *blocks = text.split("<tool_call>")
+    calls = []
+    for block in blocks:
+        found = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
+        name, body = found[1].strip(), found[2]
+        pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
+        known = types.get(name, {})
+        calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
+    return before, calls
+
+
+def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`{"name": …, "parameters": {…}}` and nothing else, several apart by `;`: Llama 3.1 to 3.3."""
+    rest = text.strip().removeprefix("<|python_tag|>").strip()
+    if not (rest.startswith("{") and '"name"' in rest):
+        return text, []
+    calls = []
+    while rest:
+        value, end = json.JSONDecoder().raw_decode(rest)
+        calls.append(call_of_json(value))
+        rest = rest[end:].lstrip("; \n")
+    return "", calls
+
+
+def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or since version 11 `[TOOL_CALLS]name[ARGS]{…}` for each call."""
+    before, *blocks = text.split("[TOOL_CALLS]")
+    calls = []
+    for block in map(str.strip, blocks):
+        if block.startswith("["):
+            calls += [call_of_json(value) for value in json.loads(block)]
+            continue
+        found = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not found:
+            raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
+        calls.append(tool_call(found[1], json.loads(found[3]), found[2] or ""))
+    return before, calls
+
+
+def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """After `<｜tool▁call▁begin｜>` a name and JSON: in a block in V3 and R1, apart by `<｜tool▁sep｜>` in V3.1."""
+    before, *blocks = text.split("<｜tool▁call▁begin｜>")
+    calls = []
+    for block in blocks:
+        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
+        if first.strip() == "function":
+            first, _, rest = rest.partition("\n")
+        rest = rest.strip().removeprefix("```json").removesuffix("```")
+        calls.append(tool_call(first.strip(), json.loads(rest)))
+    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
+
+
+def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
+    before, marker, rest = text.partition("<|tool_call_start|>")
+    rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
+    if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
+        return text, []
+    tree = ast.parse(rest, mode="eval").body
+    found = tree.elts if isinstance(tree, ast.List) else []
+    if not found or not all(isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in found):
+        raise BadCall("calls have the form [name(key=value)]")
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in found]
+    if any(key is None for _, arguments in pairs for key, _ in arguments):
+        raise BadCall("an argument has the form key=value")
+    return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
+
+
+# By name: how to read a format, and what of a chat template shows that it is the model's.
+CALL_FORMATS = {
+    "qwen_xml": (qwen_xml_calls, "<function="),
+    "hermes": (hermes_calls, "<tool_call>"),
+    "mistral": (mistral_calls, "[TOOL_CALLS]"),
+    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
+    "pythonic": (pythonic_calls, "<|tool_call_start|>"),
+    "llama3_json": (llama3_json_calls, '"parameters": '),
+}
+
+
+def trl_response_template(tokenizer) -> dict | None:
+    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
+    try:
+        from trl.chat_template_utils import add_response_schema
+
+        return add_response_schema(copy.copy(tokenizer)).response_template
+    except (ImportError, ValueError):
+        return None
+
+
+def call_format(tokenizer, choice: str = "") -> str | dict:
+    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
+
+    Returns:
+        A name in CALL_FORMATS, or a response template of transformers.
+    """
+    known = [*CALL_FORMATS, "template"]
+    need(
+        not choice or choice in known,
+        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
+    )
+    own = getattr(tokenizer, "response_template", None)
+    if own and choice in ("", "template"):
+        return own
+    need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
+    if choice:
+        return choice
+    if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
+        for name, (_, mark) in CALL_FORMATS.items():
+            if mark in text:
+                return name
+    found = trl_response_template(tokenizer)
+    if found is None:
+        raise UserError(
+            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+        )
+    return found
+
+
+def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
+    """The assistant's message by a response template of transformers."""
+    message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
+    message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
+    for i, call in enumerate(message.get("tool_calls") or []):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BadCall("a call needs a name and arguments")
+        message["tool_calls"][i] = tool_call(function.get("name"), function.get("arguments"), call.get("id", ""))
+    return message
+
+
+def read_answer(
+    tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
+) -> tuple[dict, str]:
+    """The assistant's message, and what is wrong with its tool calls ("" where nothing is).
+
+    Args:
+        form: what `call_format` returned.
+        prompt_ids, ids: the tokens before the answer and those of the answer.
+        text: the answer without its end token; what is thought in `<think>` is no call.
+    """
+    try:
+        if isinstance(form, dict):
+            return read_by_template(tokenizer, form, prompt_ids, ids, schemas), ""
+        thought, closed, rest = text.rpartition("</think>")
+        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
+        if not closed and (begun or text.lstrip().startswith("<think>")):
+            return {"role": "assistant", "content": text}, ""
+        content, calls = CALL_FORMATS[form][0](rest, schemas)
+    except BadCall as error:
+        return {"role": "assistant", "content": text}, str(error)
+    except Exception as error:  # json, ast and transformers' parsers raise what they like on hostile text
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({what})"
+    if not calls:
+        return {"role": "assistant", "content": text}, ""
+    return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
+
+
+# ---------------------------------------------------------------------------------- tool runs (src/parts/tool_runs.py)
+
+SHORT_INTERVAL = 1e-4  # seconds after which a loop written in Python gives way; Python's 5 ms add up over 256 of them
+POLL = 0.02  # seconds between two looks at who is out of time
+LOOP_PATIENCE = 30.0  # seconds in which an event loop that nothing blocks answers even on a busy machine
+
+
+@dataclass
+class Outcome:
+    """What a call came to: a value, or the error that it raised; `seconds` is the time that it took."""
+
+    value: object = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+
+class OutOfTime(Exception):
+    """A call gave no answer within its limit."""
+
+
+class LeftBehind(SystemExit):
+    """Raised in the thread of a job that is out of time; threads end by SystemExit without a word."""
+
+
+async def limited(awaitable, seconds: float, limit: float):
+    """The result of an awaitable, or OutOfTime after the seconds that are left of a limit."""
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            return await awaitable
+    except TimeoutError:
+        if not clock.expired():
+            raise  # the function's own
+        raise OutOfTime(f"no answer in {limit:g} s") from None
+
+
+class Job(threading.Thread):
+    """A thread that makes calls in order, as soon as it is let go, and notes what each came to."""
+
+    def __init__(self, calls: list, seconds: float):
+        super().__init__(name="environment", daemon=True)
+        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
+        self.loop, self.awaits = reward_loop().loop, False  # made here: a job may be ended at any instruction
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def run(self) -> None:
+        """Make the calls."""
+        with contextlib.suppress(LeftBehind):
+            self.gate.acquire()
+            self.begun = time.monotonic()
+            for call in self.calls:
+                start, value, problem = time.monotonic(), None, None
+                try:
+                    value = self.awaited(call(), self.begun + self.seconds - start)
+                except LeftBehind:
+                    raise
+                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                    problem = error
+                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
+
+    def awaited(self, value, seconds: float):
+        """A value, or what it comes to in the event loop where it is awaitable."""
+        if not inspect.isawaitable(value):
+            return value
+        self.awaits = True
+        try:
+            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+        finally:
+            self.awaits = False
+
+    def over(self) -> bool:
+        """Whether its time is up; a job that has not come to its turn yet has all of it."""
+        return time.monotonic() >= self.begun + self.seconds
+
+
+def leave_behind(thread: threading.Thread) -> None:
+    """Raise LeftBehind in a thread as soon as it executes Python again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+
+
+def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
+    """The outcomes of a job; the call that ran when time was up, and those after it, have OutOfTime."""
+    found = outcomes[: len(calls)]
+    late = OutOfTime(f"no answer in {seconds:g} s")
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in found))
+    missing = [Outcome(error=late, seconds=spent)] if len(found) < len(calls) else []
+    rest = len(calls) - len(found) - len(missing)
+    return [*found, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+
+
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
+def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
+    """Run jobs side by side and return the outcomes of their calls.
+
+    Args:
+        jobs: lists of functions without arguments; those of a job run in order.
+        seconds: limit for each job, from its begin; all begin at once as long as there are no more than `side_by_side`.
+
+    Raises:
+        UserError: an async function blocks the event loop.
+    """
+    results = []
+    for start in range(0, len(jobs), side_by_side):
+        results += run_together(jobs[start : start + side_by_side], seconds)
+    return results
+
+
+def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """`run_jobs` for jobs that all run at once."""
+    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
+    late, awaited = {}, False
+    try:
+        for thread in threads:
+            thread.start()
+        sys.setswitchinterval(SHORT_INTERVAL)
+        for thread in threads:
+            thread.gate.release()  # not before all have started: a start would wait for those that never give way
+        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
+            for thread in filter(Job.over, waiting):
+                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                leave_behind(thread)
+            waiting[0].join(POLL)
+        if awaited:
+            check_loop()
+    finally:
+        sys.setswitchinterval(interval)
+    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
+
+
+# ------------------------------------------------------------------------ control tokens (src/parts/control_tokens.py)
+
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
+
+
+def sanitizes(tokenizer) -> bool:
+    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
+    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+
+
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    found = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(found, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
+
+    Raises:
+        ValueError: the tokenizer reads a control token in any text.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        own = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in own:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += own
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+# ------------------------------------------------------------------------------ turn bridge (src/parts/turn_bridge.py)
+
+PROBE_TURNS = 3
+KNOWN_SEAMS = 1000
+
+
+class TurnBridge:
+    """Renders prompts, and the tokens between the turns of a conversation.
+
+    Args:
+        tokenizer: one with a chat template.
+        end_ids: tokens that end an answer when they are sampled.
+        settings: the template's own settings, such as {"enable_thinking": False}.
+        chat_template: another template than the tokenizer's.
+    """
+
+    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
+        need(
+            tokenizer.chat_template or chat_template,
+            "got a tokenizer without chat template; expected one; try --chat_template FILE",
+        )
+        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
+        self.chat_template, self.seams = chat_template, {}
+        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        if chat_template:
+            self.settings["chat_template"] = chat_template
+
+    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
+        """Token ids of messages and the beginning of the assistant's next answer.
+
+        Args:
+            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+        """
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        if not guarded:
+            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
+        with self.lock:
+            try:
+                return self.guarded(messages, given)
+            except ValueError:
+                return self.guarded(self.parted(messages), given)
+
+    def guarded(self, messages: list[dict], given: dict) -> list[int]:
+        """Token ids of messages in which nothing is read as a control token."""
+        if not sanitizes(self.tokenizer):
+            return sanitized_ids(self.tokenizer, messages, **given)
+        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
+        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
+
+    def parted(self, value):
+        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        if isinstance(value, dict):
+            return {key: self.parted(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.parted(item) for item in value]
+        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
+            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
+        return value
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself, and was not cut off."""
+        return bool(ids) and ids[-1] in self.end_ids
+
+    def seam(
+        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
+    ) -> list[int]:
+        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        begins = len(self.render(before, tools, guarded))
+        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
+        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
+        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
+        return one[: places[-1] + 1] if places else []
+
+    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+        """`seam`, found once for replies that differ by their content only."""
+        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
+        if key not in self.seams:
+            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+                self.seams.clear()
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+        return self.seams[key][1]
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The tokens after an answer, up to the beginning of the next one.
+
+        Args:
+            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
+            replies: the environment's messages, of the role tool or user.
+            tools: the schemas that the prompt was rendered with.
+        """
+        before, answer, replies = stand_in(replies)
+        seam = self.known_seam(before, answer, replies, tools)
+        whole = self.render([*before, answer, *replies], tools)
+        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
+        need(
+            seam and whole[: len(seam)] == seam,
+            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
+            "another template",
+        )
+        return whole[len(seam) - (last_id != seam[-1]) :]
+
+    def check(self, tools: list[dict], talks: bool) -> str:
+        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
+            try:
+                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
+            except Exception as error:  # templates raise what they like
+                return f"it refuses such a conversation ({type(error).__name__}: {error})"
+            if all(problems):
+                return problems[0]
+        return ""
+
+    def thought_places(self) -> list[str]:
+        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        template = self.chat_template or self.tokenizer.get_chat_template()
+        if "</think>" in template:
+            return ["content", "reasoning_content"]
+        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
+            return ["reasoning_content"]
+        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
+
+    def probe(self, kind: str, tools: list[dict], place: str) -> str:
+        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        messages = [{"role": "user", "content": "Question"}]
+        ids, decode = self.render(messages, tools), self.tokenizer.decode
+        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
+            return "it does not show the tools to the model"
+        for turn in range(PROBE_TURNS):
+            thought, thinks = probe_thought(decode(ids), turn, place)
+            answer, replies, visible = probe_turn(kind, turn, thought, tools)
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            whole = self.render([*messages, answer, *replies], tools, guarded=False)
+            if whole[: len(ids)] != ids:
+                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+            if not seam:
+                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
+                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
+            for part in (thinks, visible):
+                if "".join(part.split()) not in "".join(said.split()):
+                    return f"of an answer it keeps {said!r}, without {part!r}"
+            if replies[0]["content"] not in after:
+                return f"it does not show messages of the role {kind}"
+            bridge = self.between(whole[len(seam) - 1], replies, tools)
+            if whole[len(seam) :] != bridge:
+                where = difference(decode, bridge, whole[len(seam) :])
+                return f"what it writes between turns depends on their number: {where}"
+            messages, ids = [*messages, answer, *replies], whole
+        return ""
+
+
+def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
+    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
+    if replies[0]["role"] == "tool":
+        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
+        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
+        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
+    return before, answer, replies
+
+
+def stand_in_call(identity: str, name: str) -> dict:
+    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
+
+
+def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
+    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
+    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
+        return {}, ""
+    if place == "content":
+        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
+    return {place: said}, said
+
+
+def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
+    """An answer, what follows it, and what has to be seen of the answer."""
+    answer = {"role": "assistant", "content": "", **thought}
+    if kind == "user":
+        visible = f"Answer {turn}"
+        answer["content"] += visible
+        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
+    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
+    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
+    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
+
+
+def difference(decode, one: list[int], two: list[int]) -> str:
+    """Where two renderings part, as text."""
+    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
+
+
+def training_template(tokenizer) -> str | None:
+    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
+    try:
+        from trl.chat_template_utils import get_training_chat_template
+
+        return get_training_chat_template(tokenizer)
+    except (ImportError, ValueError):
+        return None
+    except Exception as error:  # its own checks render conversations that a template may refuse
+        say(f"note: TRL has no training template for this tokenizer ({error})")
+        return None
+
+
+def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
+    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
+
+    Raises:
+        UserError: the template rewrites earlier turns, and there is no other.
+    """
+
+    def problem(bridge: TurnBridge) -> str:
+        kinds = environments.kinds.values()
+        return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
+
+    bridge = TurnBridge(tokenizer, end_ids, settings)
+    found = problem(bridge)
+    if not found:
+        return bridge
+    other = training_template(tokenizer)
+    if other:
+        bridge = TurnBridge(tokenizer, end_ids, settings, other)
+        if not problem(bridge):
+            say(
+                f"note: the chat template cannot be continued turn by turn: {found}; sampling and training with "
+                "TRL's form of it, which keeps earlier turns: serve the model with that one too"
+            )
+            return bridge
+    raise UserError(
+        f"the chat template cannot be continued turn by turn: {found}; expected one whose rendering of a conversation "
+        'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
+        "true or false}, or another model"
+    )
+
+
+# -------------------------------------------------------------------------- conversations (src/parts/conversations.py)
+
+
+@dataclass
+class PlayLimits:
+    """Limits of conversations: turns, tokens, and what a tool may take."""
+
+    turns: int = 8  # answers that are sampled
+    tokens: int = 4096  # of a whole conversation, the first prompt included
+    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
+    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
+    characters: int = 8000  # of a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run at once
+
+
+@dataclass
+class Conversation:
+    """One conversation, as it was sampled. Lists over response tokens have one entry for each of `response_ids`."""
+
+    number: int  # of the row in its batch
+    prompt: object  # of the data
+    kind: EnvironmentKind
+    environment: object
+    messages: list[dict] = field(default_factory=list)  # the prompt's too
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # all after the prompt: answers, and what is between them
+    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 where nothing was sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # of the answers in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # for each answer; they add up to the score
+    score: float | None = None  # get_reward, else the sum of the turns' rewards; None where there is neither
+    calls: int = 0  # of tools, those that cannot be read included
+    failures: int = 0  # calls that came to an error
+    seconds: float = 0.0  # in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
+    finished: bool = False  # the last answer ended by itself
+    form: str | dict = ""  # of tool calls
+    place: str = ""  # where its row stands, where that is not the batch
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens so far."""
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def row(self) -> str:
+        """How messages name it."""
+        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
+
+
+def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
+    """Call a method of each environment, in order and in this thread as TRL does; async ones side by side.
+
+    Raises:
+        EnvironmentFault: it raised.
+    """
+    outcomes, waiting = [], {}
+    for i, (talk, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(talk.environment, method), **arguments)
+        outcomes.append(Outcome())
+        if inspect.iscoroutinefunction(bound.func):
+            waiting[i] = [bound]
+            continue
+        try:
+            outcomes[i].value = bound()
+        except Exception as error:
+            raise environment_fault(talk.kind, method, talk.row, error) from error
+    for i, found in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+        outcomes[i] = found[0]
+    return [checked(method, talk, outcome) for (talk, _), outcome in zip(calls, outcomes, strict=True)]
+
+
+def checked(method: str, talk: Conversation, outcome: Outcome):
+    """What an environment's own method returned; raise EnvironmentFault if it raised, or took too long."""
+    if isinstance(outcome.error, OutOfTime):
+        raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {method} gave {outcome.error}")
+    if outcome.error is not None:
+        raise environment_fault(talk.kind, method, talk.row, outcome.error) from outcome.error
+    return outcome.value
+
+
+def checked_text(method: str, talk: Conversation, value) -> str | None:
+    """A string or None that an environment returned."""
+    if value is None or isinstance(value, str):
+        return value
+    got = f"{method} returned a {type(value).__name__}"
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: {got}; expected a string or None")
+
+
+def checked_number(what: str, talk: Conversation, value) -> float:
+    """A finite number that an environment gave."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise EnvironmentFault(f"environment {talk.kind.name}, {talk.row}: got {what} {value!r}; expected a finite number")
+
+
+def tool_text(tool: Callable, arguments: dict, limit: int):
+    """What a tool returns, as text cut to a limit; awaitable where that is. The arguments stay as they are."""
+    value = tool(**copy.deepcopy(arguments))
+    return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
+
+
+async def awaited_text(value, limit: int) -> str:
+    """`tool_text` of an async tool."""
+    return cut(str(await value), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text, or its beginning and a note of how long it was."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def error_text(error: BaseException, limit: int) -> str:
+    """An error as TRL tells it to the model."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # of a class whose __str__ raises
+        said = type(error).__name__
+    return cut(str({"error": said}), limit)
+
+
+def missing_tool(name: str, /, **arguments) -> None:
+    """Raise what TRL does for a tool that is not there."""
+    raise ValueError(f"Tool {name} not found.")
+
+
+def tool_job(talk: Conversation, limits: PlayLimits) -> list[Callable]:
+    """The tool calls of the last answer, to be made in order."""
+    calls = []
+    for function in [call["function"] for call in talk.messages[-1].get("tool_calls", ())]:
+        name = function["name"]
+        known = name in talk.kind.tool_names
+        tool = getattr(talk.environment, name) if known else functools.partial(missing_tool, name)
+        calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
+    return calls
+
+
+def tool_messages(talk: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+    """The results of the last answer's tool calls as messages."""
+    messages = []
+    for call, outcome in zip(talk.messages[-1]["tool_calls"], outcomes, strict=True):
+        failed = outcome.error is not None
+        talk.calls, talk.failures = talk.calls + 1, talk.failures + failed
+        content = error_text(outcome.error, limits.characters) if failed else outcome.value
+        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
+    return messages
+
+
+# -------------------------------------------------------------------------------------------- play (src/parts/play.py)
+
+
+def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+    """Make and reset an environment for each row {"prompt", "columns"}; what reset returns is put after the prompt."""
+    talks, calls = [], []
+    for number, row in enumerate(rows):
+        prompt = row.get("prompt") or ""
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
+        kind = environments.kind_of(row["columns"])
+        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        given = environments.reset_arguments(messages, row["columns"])
+        talks.append(talk)
+        calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for talk, value in zip(talks, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", talk, value)
+        if said is not None:
+            talk.messages[-1] = {**talk.messages[-1], "content": talk.messages[-1]["content"] + said}
+        try:
+            talk.prompt_ids = bridge.render(talk.messages, talk.kind.tools)
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            what = f"{talk.row}: got a prompt that the template refuses ({error}); try other roles"
+            raise UserError(f"environment {talk.kind.name}, {what}") from error
+        length = len(talk.prompt_ids)
+        need(
+            length + limits.answer_tokens <= limits.tokens,
+            f"environment {talk.kind.name}, {talk.row}: got a prompt of {length} tokens with what reset puts after it; "
+            f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
+            f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
+        )
+    return talks
+
+
+def hear(talk: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+    """Append a sampled answer; return its text and what is wrong with its tool calls."""
+    before = talk.ids
+    talk.spans.append((len(talk.response_ids), len(talk.response_ids) + len(ids)))
+    talk.response_ids += ids
+    talk.response_mask += [1] * len(ids)
+    talk.rollout_logprobs += logprobs
+    talk.finished = bridge.ends(ids)
+    text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
+    message, problem = {"role": "assistant", "content": text}, ""
+    if talk.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, talk.form, before, ids, text, talk.kind.tools)
+    talk.messages.append(message)
+    return text, problem
+
+
+def answer_all(talks: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+    """What the environments say to the answers just heard: messages, or [] where a conversation has ended."""
+    said, jobs = [[] for _ in talks], {}
+    for i, (talk, (text, problem)) in enumerate(zip(talks, heard, strict=True)):
+        if problem:
+            talk.calls, talk.failures = talk.calls + 1, talk.failures + 1
+            said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
+        elif talk.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(talk, limits)}
+            talk.ended_by = "turns" if last else ""
+        elif talk.kind.talks:
+            jobs[i] = [functools.partial(talk.environment.reply, text)]
+        else:
+            talk.ended_by = "answer"
+    found = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    for i, outcomes in zip(jobs, found, strict=True):
+        talk = talks[i]
+        talk.seconds += sum(outcome.seconds for outcome in outcomes)
+        if talk.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(talk, outcomes, limits)
+            continue
+        reply = checked_text("reply", talk, checked("reply", talk, outcomes[0]))
+        said[i] = [] if reply is None else [{"role": "user", "content": reply}]
+        talk.ended_by = "reply" if reply is None else ""
+    for talk in talks:
+        take_turn_reward(talk)
+    return said
+
+
+def take_turn_reward(talk: Conversation) -> None:
+    """Note what an environment's `turn_reward` says for the answer just heard, and set it to 0."""
+    value = getattr(talk.environment, "turn_reward", 0.0)
+    talk.turn_rewards.append(checked_number("turn_reward", talk, value))
+    if value:
+        talk.environment.turn_reward = 0.0
+
+
+def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Append an environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    if talk.ended_by or not messages:
+        return
+    if last:
+        talk.ended_by = "turns"
+        return
+    start, end = talk.spans[-1]
+    between = bridge.between(talk.response_ids[-1] if end > start else None, messages, talk.kind.tools)
+    if len(talk.ids) + len(between) + limits.answer_tokens > limits.tokens:
+        talk.ended_by = "tokens"
+        return
+    talk.messages += messages
+    talk.response_ids += between
+    talk.response_mask += [0] * len(between)
+    talk.rollout_logprobs += [0.0] * len(between)
+
+
+def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
+    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
+    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
+        go_on(talk, messages, last, bridge, limits)
+
+
+def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
+    """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
+    scoring = [talk for talk in talks if talk.kind.scores]
+    values = call_hooks("get_reward", [(talk, {}) for talk in scoring], limits)
+    for talk, value in zip(scoring, values, strict=True):
+        talk.score = None if value is None else checked_number("get_reward", talk, value)
+    for talk in talks:
+        if not talk.kind.scores and hasattr(talk.environment, "turn_reward"):
+            talk.score = sum(talk.turn_rewards)
+        if talk.score is not None:
+            talk.turn_rewards[-1] += talk.score - sum(talk.turn_rewards)
+
+
+def play(
+    rows: list[dict],
+    environments: Environments,
+    bridge: TurnBridge,
+    sample: Callable,
+    limits: PlayLimits,
+    form: str | dict = "",
+) -> list[Conversation]:
+    """Play a conversation for each row.
+
+    Args:
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
+            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
+            Ids hold the end token if the answer ended by itself.
+        form: how the model writes tool calls, of `call_format`.
+
+    Raises:
+        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
+    """
+    talks = begin(rows, environments, bridge, limits)
+    for talk in talks:
+        talk.form = form
+    for turn in range(limits.turns):
+        now, last = [talk for talk in talks if not talk.ended_by], turn == limits.turns - 1
+        if not now:
+            break
+        sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
+        take_turn(now, sampled, last, bridge, limits)
+    score_all(talks, limits)
+    return talks
+
+
+def play_metrics(talks: list[Conversation]) -> dict[str, float]:
+    """Means over conversations, for the log of a run."""
+    n, calls = len(talks), sum(talk.calls for talk in talks)
+    return {
+        "rollout/turns_mean": sum(len(talk.spans) for talk in talks) / n,
+        "rollout/limit_frac": sum(talk.ended_by in ("turns", "tokens") for talk in talks) / n,
+        "tool/calls_mean": calls / n,
+        "tool/failure_frac": sum(talk.failures for talk in talks) / max(1, calls),
+        "tool/seconds": sum(talk.seconds for talk in talks) / n,
+    }
+
+
+# -------------------------------------------------------------------------------- play setup (src/parts/play_setup.py)
+
+OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+
+    environments: Environments
+    bridge: TurnBridge
+    form: str | dict
+    limits: PlayLimits
+
+
+def pays(kind: EnvironmentKind) -> bool:
+    """Whether an environment says what a conversation is worth."""
+    return kind.scores or hasattr(kind.make(), "turn_reward")
+
+
+def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
+    """`load_scored`; UserError also where the tokenizer has no chat template."""
+    found = load_scored(config)
+    check_chat_template(config, tokenizer)
+    return found
+
+
+def check_chat_template(config, tokenizer) -> None:
+    """Raise UserError for a tokenizer that knows no turns."""
+    need(
+        tokenizer.chat_template,
+        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
+        "--chat_template FILE, or an instruct model",
+    )
+
+
+def load_scored(config) -> tuple[Environments, Reward]:
+    """The environments, and the reward functions beside them, if any; UserError where nothing pays."""
+    environments = load_environments(config.environment)
+    reward = Reward(config.reward, call_limits(config))
+    check_environments(config, environments, reward.functions)
+    return environments, reward
+
+
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError where nothing pays, or a setting of tools has none.
+
+    Args:
+        functions: names of the reward functions beside the environments.
+    """
+    need(
+        OF_ENVIRONMENT not in functions,
+        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
+    )
+    for kind in environments.kinds.values():
+        need(
+            functions or pays(kind),
+            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
+            "get_reward(self) -> float",
+        )
+    tools = any(kind.tools for kind in environments.kinds.values())
+    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not take; rows with the same columns are tried once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
+
+
+def make_play_setup(config, tokenizer, end_ids: list[int], environments: Environments) -> PlaySetup:
+    """What is needed to play; UserError for a chat template that cannot be continued, or shows no form of calls."""
+    tools = any(kind.tools for kind in environments.kinds.values())
+    limits = PlayLimits(
+        turns=config.max_turns,
+        tokens=config.conversation_tokens,
+        answer_tokens=config.max_new_tokens,
+        seconds=config.tool_timeout,
+        characters=config.tool_characters,
+    )
+    bridge = turn_bridge(tokenizer, end_ids, environments, template_settings(config))
+    return PlaySetup(environments, bridge, call_format(tokenizer, config.tool_format) if tools else "", limits)
+
+
+def playable_rows(
+    config, setup: PlaySetup, rows: list[dict], source: str, limit: str = "max_prompt_tokens"
+) -> list[dict]:
+    """Rows whose prompts are rendered with the tools of their environment; those that are then too long are left out.
+
+    What `reset` adds to a prompt is not known before a conversation begins, and not in it.
+
+    Args:
+        limit: the setting that bounds a prompt.
+    """
+    kept, most = [], getattr(config, limit)
+    for row in rows:
+        prompt, tools = row["prompt"], setup.environments.kind_of(row["columns"]).tools
+        turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        ids = setup.bridge.render(turns, tools)
+        kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
+    need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    return kept
+
+
+def score_talks(setup: PlaySetup, rows: list[dict], talks: list[Conversation], reward: Reward) -> list[dict]:
+    """Scores of conversations by name, the environment's own and those of the reward functions; one dict a row.
+
+    The first name is what a held-out row's full marks are: the environment's if it pays.
+    """
+    parts = {}
+    if reward.functions:
+        seen, said = as_rewards_see(rows, talks)
+        parts = reward(seen, said, [t.response_ids for t in talks])[1]
+    scored = any(kind.scores for kind in setup.environments.kinds.values())
+    own = {OF_ENVIRONMENT: [talk.score for talk in talks]}
+    parts = own | parts if scored else parts | own
+    return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
+
+
+def as_rewards_see(rows: list[dict], talks: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows with the prompts that began their conversations, and the messages after these."""
+    begun = [message_count(row) for row in rows]
+    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, talks, begun, strict=True)]
+    return seen, [t.messages[n:] for t, n in zip(talks, begun, strict=True)]
+
+
+def score_weights(reward: Reward, names) -> dict[str, float]:
+    """What each score counts in a conversation's return."""
+    return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
+
+
+def message_count(row: dict) -> int:
+    """How many messages a row's prompt is."""
+    return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
+
+
 # ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
 
 
@@ -1224,6 +2518,25 @@ def precision_on(precision: str, device) -> str:
 
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
+
+
+# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
 
 
 # ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
@@ -1513,6 +2826,12 @@ reward_retries:
 reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
     reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
     trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
+environment: @rollout.agent.{default_agent_loop,agent_loop_config_path}
+max_turns:
+max_conversation_tokens: data.max_response_length
+tool_timeout:
+tool_characters:
+tool_format:
 output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir trainer.rollout_data_dir
 seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
     @actor.fsdp_config.seed @actor.megatron.seed
@@ -1627,13 +2946,7 @@ FIXED = {
     "advantage_eps": ([1e-6], "verl adds 1e-6"),
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
-    "environment": ([""], "verl plays conversations by agent loops; references/verl_environment.md has them"),
-    "max_turns": ([8], "it belongs to --environment"),
-    "max_conversation_tokens": ([0], "it belongs to --environment"),
-    "tool_timeout": ([30.0], "it belongs to --environment"),
-    "tool_characters": ([8000], "it belongs to --environment"),
-    "tool_format": ([""], "it belongs to --environment"),
-    "turn_baseline": (["conversation"], "it belongs to --environment"),
+    "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
@@ -1749,6 +3062,7 @@ def check_expressible(config: Config) -> None:
         value = getattr(config, name)
         acts = config.advantage in relevant.get(name, {config.advantage})
         need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+    check_environment(config)
     c = config
     need(
         c.kl_estimator != "k3_ratio" or not c.kl_coef,
@@ -1787,6 +3101,25 @@ def check_expressible(config: Config) -> None:
     )
 
 
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that do nothing without an environment, or contradict one."""
+    c, defaults = config, {f.name: f.default for f in dataclasses.fields(Config)}
+    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
+        idle = not c.environment and getattr(c, name) != defaults[name]
+        need(not idle, f"got {name} {getattr(c, name)} without an environment; expected --environment FILE.py:Class")
+    need(
+        not (c.environment and c.advantage in OLD_TRAINER),
+        f"got --environment with advantage {c.advantage}, which needs verl's old trainer; expected an estimator of its "
+        "default one; try --algorithm grpo",
+    )
+    shortest = c.max_prompt_tokens + c.max_new_tokens
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
+
+
 def split_override(text: str) -> tuple[str, str, str]:
     """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
     match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
@@ -1819,14 +3152,18 @@ def say_notes(config: Config) -> None:
 
 # ------------------------------------------------------------------------------ data (src/programs/verl_train/data.py)
 
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
+# of extra_info, beside columns
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
 VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
 
 
-def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data") -> tuple[list[dict], list[str]]:
+def verl_rows(
+    rows: list[dict], prompt_column: str, split="train", source="data", conversations=False
+) -> tuple[list[dict], list[str]]:
     """Rows in verl's five columns, and the names of the columns that reward functions get.
 
-    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it.
+    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it. Rows of
+    `conversations` begin with a user's turn, and name the columns that only other rows have.
 
     The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
     as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout.
@@ -1853,7 +3190,9 @@ def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data"
             not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
         )
         found.append(parquet_row(row, index, (split, source), names, texts) | {"prompt": messages})
-        if isinstance(prompt, str):
+        if conversations:
+            found[-1]["extra_info"]["absent_columns"] = [name for name in names if name not in row]
+        elif isinstance(prompt, str):
             found[-1]["extra_info"]["prompt_is_text"] = True
     return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
 
@@ -1901,7 +3240,8 @@ def row_columns(row: dict) -> dict:
         columns[name] = json.loads(truth) if form == "json" else truth
     elif not name:  # not written here or by data_loader.py
         columns = {"source": row.get("data_source"), "answer": truth, "ground_truth": truth, **columns}
-    return columns
+    absent = {*(extra.get("absent_columns") or ())}
+    return {name: value for name, value in columns.items() if name not in absent}
 
 
 def write_parquet_file(rows: list[dict], path: Path) -> None:
@@ -1912,7 +3252,8 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     text = pyarrow.string()
     names = dict.fromkeys(name for row in rows for name in row["extra_info"])
     columns = {name: [row["extra_info"][name] for row in rows] for name in names}
-    columns["json_columns"] = pyarrow.array(columns["json_columns"], pyarrow.list_(text))
+    for name in {"json_columns", "absent_columns"} & columns.keys():
+        columns[name] = pyarrow.array(columns[name], pyarrow.list_(text))
     empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
     extra = pyarrow.StructArray.from_arrays(
         [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
@@ -1970,9 +3311,95 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
 
 
+# ---------------------------------------------------------------- model files (src/programs/verl_train/model_files.py)
+
+
+def count_parameters(config: Config) -> float | None:
+    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
+    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
+    if config.parameters:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
+        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
+        return float(match[1]) * units[match[2]]
+    total = 0
+    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
+        header = safetensors_header(path)
+        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
+    return total or (float(found[1]) * units[found[2]] if found else None)
+
+
+def model_shape(config: Config) -> dict:
+    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
+    folder = Path(config.model)
+    if not folder.is_dir():
+        with contextlib.suppress(ImportError, ValueError):
+            from huggingface_hub import try_to_load_from_cache
+
+            found = try_to_load_from_cache(config.model, "config.json")
+            folder = Path(found).parent if isinstance(found, str) else folder
+    with contextlib.suppress(OSError, ValueError):
+        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return shape | (shape.get("text_config") or {})
+    return {}
+
+
+def safetensors_header(path: Path) -> dict:
+    """Shapes and dtypes of a safetensors file, by name."""
+    with path.open("rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+
+
+def end_ids_of(path: str, tokenizer) -> list[int]:
+    """The tokens that end an answer: those of a model's generation config, and the tokenizer's own."""
+    from transformers import GenerationConfig
+
+    ends = None
+    with contextlib.suppress(OSError, ValueError):
+        ends = GenerationConfig.from_pretrained(path).eos_token_id
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
+# -------------------------------------------------------------------- gathering (src/programs/verl_train/gathering.py)
+
+
+class Gathering:
+    """Calls a function of a list, in one thread, with all that waits: what arrives meanwhile is its next list."""
+
+    def __init__(self, function, name: str):
+        self.function = function
+        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    def submit(self, item) -> Future:
+        """Queue one item; the future is the item's entry in the list that the function returns."""
+        future = Future()
+        self.waiting.put((item, future))
+        self.thread.submit(self.drain)
+        return future
+
+    def drain(self) -> None:
+        """Call the function with all that waits; what it raises is every item's."""
+        batch = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                batch.append(self.waiting.get_nowait())
+        if not batch:
+            return
+        items, futures = zip(*batch, strict=True)
+        try:
+            results = self.function([*items])
+        except Exception as error:
+            for future in futures:
+                future.set_exception(error)
+            return
+        for future, result in zip(futures, results, strict=True):
+            future.set_result(result)
+
+
 # ------------------------------------------------------------------------ rewards (src/programs/verl_train/rewards.py)
 
-REWARD_ERROR = "reward_error.txt"
+REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
+REWARD_FAILED = "REWARD FAILED"
 
 
 class RewardBatcher:
@@ -1983,38 +3410,20 @@ class RewardBatcher:
 
     def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
         self.reward, self.columns = Reward(specs, limits), columns
-        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix="reward")
+        self.gathering = Gathering(self.score_all, "reward")
 
     def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
         """Queue one completion."""
-        future = concurrent.futures.Future()
-        self.waiting.put((row, text, ids, future))
-        self.thread.submit(self.drain)
-        return future
+        return self.gathering.submit((row, text, ids))
 
-    def drain(self) -> None:
-        """Score all that waits."""
-        batch = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                batch.append(self.waiting.get_nowait())
-        if not batch:
-            return
-        rows, texts, ids, futures = zip(*batch, strict=True)
+    def score_all(self, batch: list[tuple]) -> list[dict]:
+        """What verl gets for each completion (row, text, ids)."""
+        rows, texts, ids = zip(*batch, strict=True)
         try:
             scores, parts = self.reward(list(rows), list(texts), list(ids))
         except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
-            for future in futures:
-                future.set_exception(RuntimeError(f"REWARD FAILED: {error}"))
-            return
-        for i, future in enumerate(futures):
-            future.set_result(self.result(scores[i], {name: values[i] for name, values in parts.items()}))
-
-    def result(self, score: float, parts: dict[str, float | None]) -> dict[str, float]:
-        """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
-        first = next(iter(parts.values()), None)
-        named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
-        return {"score": score, "acc": float(first is not None and first >= 1), **named}
+            raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
+        return [named_scores(score, {name: own[i] for name, own in parts.items()}) for i, score in enumerate(scores)]
 
     def row(self, data_source, ground_truth, extra_info) -> dict:
         """A row as our rewards know it; its prompt comes from the reward manager."""
@@ -2025,6 +3434,21 @@ class RewardBatcher:
         known, text = row_columns(row), bool(extra.get("prompt_is_text"))
         prompt = "".join(m["content"] for m in messages) if text else messages
         return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
+
+
+def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:
+    """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
+    first = next(iter(parts.values()), None)
+    named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
+    return {"score": score, "acc": float(first is not None and first >= 1), **named}
+
+
+def tell_failure(text: str, error_file: str) -> None:
+    """Print why a run will end, and leave it where the launcher looks for it."""
+    print(f"\n{text}\n", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the folder may be another machine's
+        if error_file:
+            Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
 def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
@@ -2039,10 +3463,7 @@ def make_compute_score(specs: list[str], columns: list[str], error_file: str = "
         try:
             return await asyncio.wrap_future(batcher.submit(row, text, ids))
         except Exception as error:
-            print(f"\n{error}\n", file=sys.stderr, flush=True)
-            with contextlib.suppress(OSError):  # the folder may be another machine's
-                if error_file:
-                    Path(error_file).write_text(f"{error}\n", encoding="utf-8")
+            tell_failure(str(error), error_file)
             raise
 
     return compute_score
@@ -2094,7 +3515,21 @@ def data_overrides(config: Config, job: Layout) -> dict:
             f"{ACTOR}.ppo_mini_batch_size": config.batch_size // config.group_size // config.minibatches,
         },
         "max_prompt_tokens": {"data.max_prompt_length": config.max_prompt_tokens, "data.filter_overlong_prompts": True},
-        "max_new_tokens": {"data.max_response_length": config.max_new_tokens},
+        **response_overrides(config, job),
+    }
+
+
+def response_overrides(config: Config, job: Layout) -> dict:
+    """The length of what follows a prompt, and who samples it: verl's single-turn loop, or the job's own."""
+    if not config.environment:
+        return {"max_new_tokens": {"data.max_response_length": config.max_new_tokens}}
+    return {
+        # a bound that is never met: the loop ends conversations, and bounds each answer
+        "max_conversation_tokens": {"data.max_response_length": config.conversation_tokens},
+        "environment": {
+            f"{ROLLOUT}.agent.default_agent_loop": "environment",
+            f"{ROLLOUT}.agent.agent_loop_config_path": job.file("verl_environment.yaml"),
+        },
     }
 
 
@@ -2394,7 +3829,6 @@ def model_path(model: str) -> str:
 
 def token_reward_manager():
     """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
-    from transformers import GenerationConfig
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
     class TokenRewardManager(NaiveRewardManager):
@@ -2402,12 +3836,10 @@ def token_reward_manager():
 
         def __init__(self, config, tokenizer, compute_score, **kwargs):
             super().__init__(config, tokenizer, compute_score, **kwargs)
-            given, ends = config.reward.get("reward_kwargs") or {}, None
+            given = config.reward.get("reward_kwargs") or {}
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit = config.data.max_response_length
-            with contextlib.suppress(OSError, ValueError):
-                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
-            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+            self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
 
         async def run_single(self, data) -> dict:
             """Score one trajectory."""
@@ -2498,43 +3930,164 @@ def register_estimators() -> None:
     registered("maxrl_ours", maxrl_advantages)
 
 
-# ------------------------------------------------------------------ model size (src/programs/verl_train/model_size.py)
+# ------------------------------------------------------ environment loop (src/programs/verl_train/environment_loop.py)
+
+ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 
-def count_parameters(config: Config) -> float | None:
-    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
-    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
-    if config.parameters:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
-        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
-        return float(match[1]) * units[match[2]]
-    total = 0
-    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
-        header = safetensors_header(path)
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(found[1]) * units[found[2]] if found else None)
+@dataclass
+class LoopSettings:
+    """What a job tells its agent loop; verl_environment.py has them."""
+
+    environment: str  # FILE.py:NAME
+    tools: dict[str, list[dict]]  # schemas by kind, as the launcher's transformers made them
+    limits: dict  # of PlayLimits
+    form: str  # of tool calls
+    rewards: list[str]  # FILE.py:function*weight
+    reward_limits: tuple  # of CallLimits
+    columns: list[str]  # of the data
+    error_file: str = ""  # where to leave why the run ends
 
 
-def model_shape(config: Config) -> dict:
-    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
-    folder = Path(config.model)
-    if not folder.is_dir():
-        with contextlib.suppress(ImportError, ValueError):
-            from huggingface_hub import try_to_load_from_cache
+class Player:
+    """Plays conversations that come one at a time; what blocks runs in threads and never in the event loop.
 
-            found = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(found).parent if isinstance(found, str) else folder
-    with contextlib.suppress(OSError, ValueError):
-        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return shape | (shape.get("text_config") or {})
-    return {}
+    What the environment's own methods and the reward functions are told comes together, as in our trainers: one thread
+    begins all conversations that wait, and one scores all that have ended.
+    """
+
+    def __init__(self, settings: LoopSettings, tokenizer, end_ids: list[int], template: dict | None = None):
+        environments = load_environments(settings.environment)
+        for kind in environments.kinds.values():
+            kind.tools = settings.tools[kind.name]
+        bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
+        self.setup = PlaySetup(environments, bridge, settings.form, PlayLimits(**settings.limits))
+        self.reward = Reward(settings.rewards, CallLimits(*settings.reward_limits))
+        self.columns = settings.columns
+        self.beginning, self.scoring = Gathering(self.begin_all, "begin"), Gathering(self.score_all, "score")
+        self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
+        sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
+
+    def row(self, given: dict) -> dict:
+        """A row of verl's data as `play` takes it."""
+        info, known = given["extra_info"], row_columns(given)
+        return {
+            "prompt": [dict(message) for message in given["raw_prompt"]],
+            "columns": {name: known[name] for name in self.columns if name in known},
+            "place": f"row {info['index'] + 1} of the {info['split']} data",
+        }
+
+    def begin_all(self, rows: list[dict]) -> list[Conversation]:
+        """Begin a conversation for each row."""
+        talks = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
+        for talk in talks:
+            talk.form = self.setup.form
+        return talks
+
+    def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
+        """Scores by name of each conversation that has ended."""
+        rows, talks = zip(*ended, strict=True)
+        score_all([*talks], self.setup.limits)
+        every = dict.fromkeys(self.columns)
+        return score_talks(
+            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*talks], self.reward
+        )
+
+    async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
+        """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
+        talk, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
+        for turn in range(limits.turns):
+            sampled, last = [await sample(talk.ids)], turn == limits.turns - 1
+            step = functools.partial(take_turn, [talk], sampled, last, self.setup.bridge, limits)
+            await asyncio.wrap_future(self.turns.submit(step))
+            if talk.ended_by:
+                break
+        return talk, await asyncio.wrap_future(self.scoring.submit((row, talk)))
+
+    def scores(self, talk: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
+        """(what the conversation is worth, what verl logs of it); a penalty for length looks at its longest answer."""
+        weights = score_weights(self.reward, values)
+        score = sum(weights[name] * value for name, value in values.items() if value is not None)
+        lengths = [end - start for start, end in talk.spans]
+        cut_off = not all(self.setup.bridge.ends(talk.response_ids[start:end]) for start, end in talk.spans)
+        share = penalties.get("overlong_share", 0)
+        penalty = overlong_penalty(max(lengths), self.setup.limits.answer_tokens, share)
+        penalty += penalties.get("missing_eos_penalty", 0) * cut_off
+        return score - penalty, named_scores(score, values) | play_metrics([talk])
 
 
-def safetensors_header(path: Path) -> dict:
-    """Shapes and dtypes of a safetensors file, by name."""
-    with path.open("rb") as f:
-        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+class Sampler:
+    """Asks verl's servers for the answers of one conversation, and keeps what they tell beside tokens."""
+
+    def __init__(self, server, sampling: dict, limits: PlayLimits, request: dict):
+        self.server, self.request = server, request
+        self.sampling = {**sampling, "max_tokens": limits.answer_tokens}
+        self.fields, self.experts, self.with_logprobs = {}, None, True
+        self.seconds, self.preempted = 0.0, -1  # -1: not known
+
+    async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
+        """The next answer."""
+        start = time.perf_counter()
+        found = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
+        self.seconds += time.perf_counter() - start
+        told = found.extra_fields
+        newest = {name: told[name] for name in ("max_global_steps",) if name in told}
+        self.fields = {**told, **self.fields, **newest}  # the weights' version of the first answer, and of the last
+        if found.num_preempted is not None:
+            self.preempted = max(0, self.preempted) + found.num_preempted
+        self.experts, self.with_logprobs = found.routed_experts, self.with_logprobs and bool(found.log_probs)
+        return found.token_ids, found.log_probs or [0.0] * len(found.token_ids)
+
+
+def environment_loop(settings: LoopSettings):
+    """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
+    from uuid import uuid4
+
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+    from verl.utils.rollout_trace import rollout_trace_op
+
+    players = []  # one for a process
+
+    class EnvironmentLoop(AgentLoopBase):
+        """One conversation with an environment; its tokens are those that were sampled, and those between turns."""
+
+        def player(self) -> Player:
+            if not players:
+                ends = end_ids_of(self.config.actor_rollout_ref.model.path, self.tokenizer)
+                players.append(Player(settings, self.tokenizer, ends, dict(self.apply_chat_template_kwargs or {})))
+            return players[0]
+
+        @rollout_trace_op
+        async def run(self, sampling_params, priority: int = 0, **row):
+            """Play it, and score it."""
+            fixed = getattr(self.rollout_config, "full_determinism", False)
+            request = {"request_id": f"det-{priority}" if fixed else uuid4().hex, "priority": int(priority)}
+            try:
+                player = self.player()
+                sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
+                talk, values = await player.play(player.row(row), sample)
+                score, told = player.scores(talk, values, self.config.reward.get("reward_kwargs") or {})
+            except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
+                what = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
+                tell_failure(f"{what}: {error}", settings.error_file)
+                raise RuntimeError(f"{what}: {error}") from None
+            return AgentLoopOutput(
+                prompt_ids=talk.prompt_ids,
+                response_ids=talk.response_ids,
+                response_mask=talk.response_mask,
+                response_logprobs=talk.rollout_logprobs if sample.with_logprobs else None,
+                routed_experts=sample.experts,
+                reward_score=score,
+                num_turns=2 * len(talk.spans),
+                metrics={
+                    "generate_sequences": sample.seconds,
+                    "tool_calls": talk.seconds,
+                    "num_preempted": sample.preempted,
+                },
+                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": told},
+            )
+
+    return EnvironmentLoop
 
 
 # -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
@@ -2601,9 +4154,9 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
         heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
         size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
         each = shape["num_hidden_layers"] * heads * size * 2 * width
-        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
+        at_once = c.conversation_tokens * each / c.rollout_tensor_parallel
         text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
-        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
+        text += f" x {c.conversation_tokens} tokens"
         line("its KV cache for one completion, inside that", text, at_once, "inside")
     return lines
 
@@ -2652,9 +4205,9 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
             f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
         ),
         (
-            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
+            c.micro_batch_tokens * c.sequence_parallel >= c.conversation_tokens,
             f"micro_batch_tokens {c.micro_batch_tokens}; expected "
-            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
+            f"{math.ceil(c.conversation_tokens / c.sequence_parallel)}, a sequence's share of a GPU",
         ),
     ]
     replicas = max(1, gpus // split)
@@ -2667,7 +4220,7 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
         )
     )
     if c.loss == "gmpo":
-        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
+        worst = part // replicas * c.conversation_tokens
         checks.append(
             (
                 c.micro_batch_tokens * c.sequence_parallel >= worst,
@@ -2752,6 +4305,32 @@ def imported_files(path: Path) -> list[Path]:
     return found
 
 
+def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
+    """Copy a file into a folder with the files beside it that it imports; where the folder is new, `ship` too."""
+    if not place.is_dir():
+        place.mkdir()
+        for other in map(Path, ship):  # a user's own file of a name wins
+            got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward or environment needs"
+            need(other.is_file(), got)
+            shutil.copyfile(other, place / other.name)
+    for other in imported_files(path):
+        copy_to = place / other.relative_to(path.parent)
+        copy_to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(other, copy_to)
+
+
+def moved_rewards(specs: list[str]) -> list[str]:
+    """Rewards `FILE.py:function*weight` as the job folder has them: a folder for each that they come from."""
+    folders, moved = {}, []
+    for spec in specs:
+        target, star, weight = spec.partition("*")
+        file, _, name = target.rpartition(":")
+        path = Path(file).resolve()
+        place = folders.setdefault(path.parent, f"rewards_{len(folders)}")
+        moved.append(f"{place}/{path.name}:{name}{star}{weight}")
+    return moved
+
+
 def write_reward_module(
     folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = "", limits=()
 ):
@@ -2761,26 +4340,12 @@ def write_reward_module(
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
-    folders, moved = {}, []
     for old in folder.glob("rewards_*"):
         shutil.rmtree(old, ignore_errors=True)
-    for spec in specs:
-        target, star, weight = spec.partition("*")
-        file, _, name = target.rpartition(":")
-        path = Path(file).resolve()
+    moved = moved_rewards(specs)
+    for spec, to in zip(specs, moved, strict=True):
         load_rewards(spec)  # its errors are best told here
-        place = folders.setdefault(path.parent, folder / f"rewards_{len(folders)}")
-        if not place.is_dir():
-            place.mkdir()
-            for other in map(Path, ship):  # a user's own file of a name wins
-                got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward needs"
-                need(other.is_file(), got)
-                shutil.copyfile(other, place / other.name)
-        for other in imported_files(path):
-            copy_to = place / other.relative_to(path.parent)
-            copy_to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(other, copy_to)
-        moved.append(f"{place.name}/{path.name}:{name}{star}{weight}")
+        copy_with_imports(Path(spec.partition("*")[0].rpartition(":")[0]).resolve(), folder / Path(to).parent, ship)
     code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
@@ -2794,13 +4359,25 @@ def write_reward_module(
     return module
 
 
-def import_findings(module: Path) -> list[str]:
-    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
-    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
+LOADING = """
+import runpy, sys
+own = sys.modules[runpy.run_path(sys.argv[1])["NAME"]]
+for spec in sys.argv[2:]:
+    own.load_environments(spec)
+"""
+
+
+def import_findings(module: Path, *environment: str) -> list[str]:
+    """What keeps the copies of rewards, or of the environment that is named, from loading by themselves.
+
+    As in the run, the original files are not at hand.
+    """
+    command = [sys.executable, "-c", LOADING, str(module), *environment]
     done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
     last = (done.stderr.strip() or "no message").splitlines()[-1]
-    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
-    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
+    what, one = ("environment", "an environment") if environment else ("reward", "a reward")
+    advice = f"expected {one} that finds all it imports beside itself; try --ship FILE"
+    return [f"{what}: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
 
 
 # ------------------------------------------------------------ whole batches (src/programs/verl_train/whole_batches.py)
@@ -2842,6 +4419,8 @@ def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: d
     verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
     a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
     """
+    if not specs:
+        return {}
     rows, texts = batch["rows"], batch["texts"]
     ids = [list(range(len(text.split()))) for text in texts]
     reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
@@ -2895,6 +4474,88 @@ def need_whole(findings: list[str]) -> None:
     need(not findings, "; ".join(findings[:1]))
 
 
+# -------------------------------------------------------- environment job (src/programs/verl_train/environment_job.py)
+
+COPY = "environment"  # folder of the job
+LOOP = """\
+- name: environment
+  _target_: verl_environment.EnvironmentLoop  # verl_environment.py lies beside this file
+"""
+
+
+def environment_setup(config: Config) -> PlaySetup:
+    """What conversations are played with; UserError for what cannot be played with this model in verl."""
+    tokenizer = open_tokenizer(config)
+    environments, _ = load_with_reward(config, tokenizer)
+    ends = end_ids_of(config.model, tokenizer)
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    setup = make_play_setup(config, tokenizer, ends, environments)
+    need(
+        isinstance(setup.form, str),
+        "got a model whose tool calls are read by a response template, which the transformers of verl (5.10) has not; "
+        f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
+    )
+    limit = model_shape(config).get("max_position_embeddings")
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_new_tokens",
+    )
+    return setup
+
+
+def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns: list[str], source: str) -> list[dict]:
+    """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
+    known = []
+    for row in rows:
+        own = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": own, "row": row})
+    check_environment_rows(setup.environments, known)
+    return [found["row"] for found in playable_rows(config, setup, known, source)]
+
+
+def write_environment_module(
+    folder: Path, config: Config, setup: PlaySetup, columns: list[str], ship: list[str], error_file: str
+) -> None:
+    """Write verl_environment.py and .yaml, and the environment's file with what it imports, into the job folder."""
+    file = config.environment.rpartition(":")[0]
+    place = folder / COPY
+    shutil.rmtree(place, ignore_errors=True)
+    copy_with_imports(Path(file).resolve(), place, ship)
+    settings = {
+        "environment": copied_environment(config),
+        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
+        "limits": dataclasses.asdict(setup.limits),
+        "form": setup.form,
+        "rewards": moved_rewards(config.reward),
+        "reward_limits": dataclasses.astuple(call_limits(config)),
+        "columns": columns,
+        "error_file": error_file,
+    }
+    code = f"SETTINGS = {pprint.pformat(settings, width=116, sort_dicts=False)}\n"
+    code += "for_here = {'environment': f\"{HERE}/{SETTINGS['environment']}\"}\n"
+    code += "for_here['rewards'] = [f'{HERE}/{spec}' for spec in SETTINGS['rewards']]\n"
+    code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
+    code += "sys.modules[NAME].load_environments(settings.environment)\n"
+    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
+    module = MODULE.format(what="The agent loop of the run", code=code)
+    (folder / "verl_environment.py").write_text(module, encoding="utf-8")
+    (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
+
+
+def copied_environment(config: Config) -> str:
+    """FILE.py:NAME of the job folder."""
+    file, _, name = config.environment.rpartition(":")
+    return f"{COPY}/{Path(file).name}:{name}"
+
+
+def loading_findings(config: Config, folder: Path) -> list[str]:
+    """What keeps the copies of the reward and of the environment from loading in a process of their own."""
+    module = folder / "verl_reward.py"
+    found = import_findings(module)
+    return found + (import_findings(module, copied_environment(config)) if config.environment else [])
+
+
 # ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
 
 EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
@@ -2907,18 +4568,17 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     output = Path(config.output_dir).resolve()
     folder = folder or output / "job"
     folder.mkdir(parents=True, exist_ok=True)
-    rows, columns = verl_rows(read_rows(config.data), config.prompt_column, "train", Path(config.data).stem)
+    setup = environment_setup(config) if config.environment else None
+    rows, columns = job_rows(config, setup, config.data, "train")
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    held_out, more = rows[:1], []
-    if source:
-        held_out, more = verl_rows(read_rows(source), config.prompt_column, "test", Path(source).stem)
+    held_out, more = job_rows(config, setup, source, "test") if source else (rows[:1], [])
     prompts = config.batch_size // config.group_size
     need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out, folder / "val.parquet")
-    specs = config.reward or EMBEDDED_SPECS
+    specs = reward_specs(config)
     columns = list(dict.fromkeys([*columns, *more]))
     error_file = output / REWARD_ERROR
     if not config.check:
@@ -2927,6 +4587,8 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
     limits = dataclasses.astuple(call_limits(config))
     write_reward_module(folder, specs, columns, ship, str(error_file), limits)
+    if setup:
+        write_environment_module(folder, config, setup, columns, ship, str(error_file))
     reward = Reward(specs)
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
@@ -2934,7 +4596,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     job = Layout(
         folder="" if remote else str(folder),
         output=str(output),
-        template=template,
+        template=(setup and setup.bridge.chat_template) or template,
         held_out=bool(source),
         reward_weights=reward.weights,
         parameters=count_parameters(config),
@@ -2954,6 +4616,17 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     trial = json.dumps(trial_batch(specs, columns, rows), default=str)
     (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
+
+
+def reward_specs(config: Config) -> list[str]:
+    """The reward functions of a job; an environment needs none."""
+    return config.reward or ([] if config.environment else EMBEDDED_SPECS)
+
+
+def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
+    """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
+    rows, columns = verl_rows(read_rows(source), config.prompt_column, split, Path(source).stem, bool(setup))
+    return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 
 def check_output(config: Config) -> None:
@@ -3014,6 +4687,81 @@ def write_script(path: Path, text: str) -> None:
     """Write an executable file."""
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
+
+
+# ---------------------------------------------------- environment check (src/programs/verl_train/environment_check.py)
+
+
+class ScriptedServer:
+    """Stands for verl's servers: every answer is the same."""
+
+    def __init__(self, ids: list[int]):
+        self.ids = ids
+
+    async def generate(self, **request):
+        """The answer, as a server gives it."""
+        from verl.workers.rollout.replica import TokenOutput
+
+        return TokenOutput(token_ids=self.ids, log_probs=[-1.0] * len(self.ids))
+
+
+async def played_by_verl(composed, row: dict, tokenizer, job: Layout, answer: list[int]):
+    """What the job's loop makes of a row of verl's data."""
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+    from verl.utils.import_utils import load_extern_object
+
+    loop = load_extern_object(str(Path(job.folder) / "verl_environment.py"), "EnvironmentLoop")(
+        trainer_config=DictConfigWrap(composed),
+        server_manager=ScriptedServer(answer),
+        tokenizer=tokenizer,
+        processor=None,
+        dataset_cls=None,
+        data_config=DictConfigWrap(composed.data),
+    )
+    return await loop.run({}, **row)
+
+
+def played_by_us(config: Config, setup: PlaySetup, reward: Reward, row: dict, columns: list[str], answer: list[int]):
+    """(the conversation, its score) that ppo_train.py would have."""
+    known = row_columns(row)
+    ours = {"prompt": row["raw_prompt"], "columns": {name: known[name] for name in columns if name in known}}
+
+    def same(prompts, numbers, turn):
+        return [(answer, [-1.0] * len(answer)) for _ in prompts]
+
+    [talk] = play([ours], setup.environments, setup.bridge, same, setup.limits, setup.form)
+    [values] = score_talks(setup, [ours], [talk], reward)
+    weights = score_weights(reward, values)
+    score = sum(weights[name] * value for name, value in values.items() if value is not None)
+    sample = {"finished": setup.bridge.ends(answer), "answer_lengths": [len(answer)], "response_ids": talk.response_ids}
+    return talk, score - length_penalty(config, sample)
+
+
+def environment_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
+    """Play real rows in verl's loop and in ours, each with a right answer and with none; what differs is a finding."""
+    setup, examples = environment_setup(config), []
+    reward = load_with_reward(config, setup.bridge.tokenizer)[1]
+    wrong = [setup.bridge.check(kind.tools, kind.talks) for kind in setup.environments.kinds.values()]
+    found = [f"environment: the chat template, as verl's transformers render it: {text}" for text in wrong if text]
+    picked = {0, len(rows) // 2, len(rows) - 1}
+    for row in [rows[i] for i in sorted(picked)]:
+        for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer"):
+            letters = tokenizer(text, add_special_tokens=False).input_ids[: setup.limits.answer_tokens - 1]
+            answer, where = [*letters, tokenizer.eos_token_id], f"environment: row {row['index']}, answer {text[:60]!r}"
+            try:
+                got = asyncio.run(played_by_verl(composed, row, tokenizer, job, answer))
+                talk, score = played_by_us(config, setup, reward, row, job.columns, answer)
+            except Exception as error:
+                found.append(f"{where}: {type(error).__name__}: {error}")
+                continue
+            tokens = (got.prompt_ids, got.response_ids, got.response_mask)
+            same = tokens == (talk.prompt_ids, talk.response_ids, talk.response_mask)
+            found += [] if same else [f"{where}: verl's loop has other tokens than our trainers"]
+            if not math.isclose(got.reward_score, score, abs_tol=1e-6):
+                found.append(f"{where}: verl's loop scores {got.reward_score}, our trainers {score}")
+            turns = got.num_turns // 2
+            examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": got.reward_score})
+    return examples, found
 
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
@@ -3151,7 +4899,7 @@ def parquet_length(path: str) -> int:
     return pyarrow.parquet.read_metadata(path).num_rows
 
 
-def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str]) -> tuple[list[dict], list[str]]:
+def reward_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
     """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
     import numpy as np
     import torch
@@ -3160,7 +4908,7 @@ def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str
     from verl.trainer.ppo.reward import load_reward_manager
 
     manager = load_reward_manager(composed, tokenizer)
-    mine = RewardBatcher(config.reward or EMBEDDED_SPECS, columns, call_limits(config))
+    mine = RewardBatcher(reward_specs(config), job.columns, call_limits(config))
     examples, found = [], []
 
     def score(row: dict, text: str) -> tuple[dict, float]:
@@ -3218,15 +4966,16 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
             if missing_engine(composed.actor_rollout_ref.rollout.name):
                 say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
             findings += config_findings(composed)
-            findings += import_findings(Path(job.folder) / "verl_reward.py")
+            findings += loading_findings(config, Path(job.folder))
             findings += split_findings(Path(job.folder) / "verl_reward.py")
             data, more, rows, tokenizer = data_findings(composed, config)
             findings += more
             examples = []
             if len(rows):
-                examples, more = reward_findings(composed, rows, tokenizer, config, job.columns)
+                find = environment_findings if config.environment else reward_findings
+                examples, more = find(composed, rows, tokenizer, config, job)
                 findings += more
-            report |= {"data": data, "reward": examples}
+            report |= {"data": data, "environment" if config.environment else "reward": examples}
     print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
     for finding in findings:
         say(f"finding: {finding}")
@@ -3291,10 +5040,11 @@ def submit_job(config: Config) -> int:
     folder = Path(job.output) / "job"
     say_findings(config, job)
     say_local_paths(config, job)
-    module = folder / "verl_reward.py"
-    need_whole(import_findings(module) + split_findings(module))
-    sent = sorted(str(path.relative_to(folder)) for path in folder.glob("rewards_*/**/*") if path.is_file())
-    say(f"note: reward files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
+    need_whole(loading_findings(config, folder) + split_findings(folder / "verl_reward.py"))
+    copies = [path for name in ("rewards_*", "environment") for path in folder.glob(f"{name}/**/*") if path.is_file()]
+    sent = sorted(str(path.relative_to(folder)) for path in copies)
+    what = "environment and reward files" if config.environment else "reward files"
+    say(f"note: {what} that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
     try:
@@ -3355,11 +5105,13 @@ def say_local_paths(config: Config, job: Layout) -> None:
 
 
 # what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
-FAILED_REWARD = re.compile(r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?(REWARD FAILED: .*)", re.MULTILINE)
+FAILED_REWARD = re.compile(
+    r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
+)
 
 
 def reward_failure(log: str, error_file: Path) -> str:
-    """The words of a reward function that failed, from anywhere in a job's log or from its file; "" if none did."""
+    """The words of a reward or environment that failed, from anywhere in a job's log or from its file; "" if none."""
     with contextlib.suppress(OSError):  # there where the nodes share this machine's folders
         return error_file.read_text(encoding="utf-8").strip()
     found = FAILED_REWARD.search(log)

@@ -91,6 +91,7 @@ VARIANTS = [
     ["--lora_rank", "8", "--backend", "megatron", "--precision", "fp16"],
     ["--mismatch", "icepop", "--offload", "all", "--resume"],
     ["--mismatch", "seq_mask"],
+    ["--environment", "own.py:Game"],
     ["--mismatch", "none", "--chat_template_kwargs", '{"enable_thinking": false}'],
     ["--kl_coef", "0.1", "--kl_in", "loss", "--kl_estimator", "k2"],
     ["--aggregation", "fixed_length", "--norm_length", "64", "--lr_schedule", "cosine", "--critic_lr", "1e-4"],
@@ -175,6 +176,9 @@ EXPECTED = [
     ("--report_to wandb", {"trainer.logger": ["console", "file", "wandb"]}),
     ("--nodes 2 --gpus_per_node 8", {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8}),
     ("--model Qwen/Qwen2.5-7B", {"@model.path": "Qwen/Qwen2.5-7B", "critic.model.path": "Qwen/Qwen2.5-7B"}),
+    ("--environment own.py:Game", {"@rollout.agent.default_agent_loop": "environment"}),
+    ("--environment own.py:Game --max_turns 3", {"data.max_response_length": 512 + 3 * 256}),
+    ("--environment own.py:Game --max_conversation_tokens 999", {"data.max_response_length": 999}),
     ("--offload optimizer", {"@actor.fsdp_config.optimizer_offload": True, "@actor.fsdp_config.param_offload": False}),
 ]
 
@@ -229,7 +233,6 @@ REFUSED = [
     ("--whiten_rewards", "whiten_rewards True"),
     ("--whiten_advantages false", "whiten_advantages False"),
     ("--target_kl 0.1", "target_kl 0.1"),
-    ("--environment own.py:Game", "environment own.py:Game"),
     ("--max_turns 3", "max_turns 3"),
     ("--max_conversation_tokens 900", "max_conversation_tokens 900"),
     ("--tool_timeout 5", "tool_timeout 5.0"),

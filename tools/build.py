@@ -51,6 +51,7 @@ FLOORS = (
     "environments",
     "tool_calls",
     "tool_runs",
+    "control_tokens",
     "turn_bridge",
     "conversations",
     "play",

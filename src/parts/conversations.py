@@ -46,6 +46,7 @@ class Conversation:
     ended_by: str = ""  # answer, reply, turns or tokens; the last two are limits
     finished: bool = False  # the last answer ended by itself
     form: str | dict = ""  # of tool calls
+    place: str = ""  # where its row stands, where that is not the batch
 
     @property
     def ids(self) -> list[int]:
@@ -55,7 +56,7 @@ class Conversation:
     @property
     def row(self) -> str:
         """How messages name it."""
-        return f"row {self.number} of the batch, prompt {text_of_turns(self.prompt)[:100]!r}"
+        return f"{self.place or f'row {self.number} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:

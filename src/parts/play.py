@@ -36,7 +36,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
-        talk = Conversation(number, prompt, kind, kind.make(), messages)
+        talk = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
         given = environments.reset_arguments(messages, row["columns"])
         talks.append(talk)
         calls.append((talk, copy.deepcopy(given)))  # rows are shared by the conversations of a group
@@ -130,6 +130,13 @@ def go_on(talk: Conversation, messages: list[dict], last: bool, bridge: TurnBrid
     talk.rollout_logprobs += [0.0] * len(between)
 
 
+def take_turn(talks: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+    """Hear an answer (ids, logprobs) of each conversation, let the environments answer, and go on or end."""
+    heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(talks, sampled, strict=True)]
+    for talk, messages in zip(talks, answer_all(talks, heard, last, limits), strict=True):
+        go_on(talk, messages, last, bridge, limits)
+
+
 def score_all(talks: list[Conversation], limits: PlayLimits) -> None:
     """Ask the environments for the returns; what the turns' rewards leave of one belongs to the last answer."""
     scoring = [talk for talk in talks if talk.kind.scores]
@@ -171,9 +178,7 @@ def play(
         if not now:
             break
         sampled = sample([talk.ids for talk in now], [talk.number for talk in now], turn)
-        heard = [hear(talk, [*ids], [*logprobs], bridge) for talk, (ids, logprobs) in zip(now, sampled, strict=True)]
-        for talk, messages in zip(now, answer_all(now, heard, last, limits), strict=True):
-            go_on(talk, messages, last, bridge, limits)
+        take_turn(now, sampled, last, bridge, limits)
     score_all(talks, limits)
     return talks
 

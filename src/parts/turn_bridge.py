@@ -8,13 +8,17 @@ beginning of the next answer. That is found by rendering a short conversation th
                                                     ^ from here on it is taken
 
 Where `<end>` stands is found by rendering two different messages: what both share reaches up to their text. All is
-rendered with `sanitize_control_tokens`: a tool that returns `<|im_end|>` writes these letters, not the end of a turn.
+rendered so that nothing in a message is a control token: a tool that returns `<|im_end|>` writes these letters, not the
+end of a turn.
 
 A template may rewrite earlier turns (drop what was thought, move the tools, end a turn in another way once others
 follow). Then turn 2 is no continuation of turn 1, and what is trained is not what is served: `check` plays three turns
 and compares each with the rendering of the whole.
 """
 
+import threading
+
+from parts.control_tokens import sanitized_ids, sanitizes
 from parts.environments import Environments
 from parts.messages import UserError, need, say
 
@@ -39,6 +43,7 @@ class TurnBridge:
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
+        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -48,22 +53,31 @@ class TurnBridge:
         Args:
             guarded: what looks like a control token in a message is encoded as the letters that it is written with.
         """
-        given = {"add_generation_prompt": True, "return_dict": True, **self.settings}
-        given["tools"] = tools or None  # templates take [] for tools
-        try:
-            encoded = self.tokenizer.apply_chat_template(messages, sanitize_control_tokens=guarded, **given)
-        except ValueError:
-            if not guarded:
-                raise
-            parted = [{**message, "content": self.parted(message["content"])} for message in messages]
-            encoded = self.tokenizer.apply_chat_template(parted, sanitize_control_tokens=True, **given)
-        return list(encoded["input_ids"])
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        if not guarded:
+            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
+        with self.lock:
+            try:
+                return self.guarded(messages, given)
+            except ValueError:
+                return self.guarded(self.parted(messages), given)
 
-    def parted(self, text):
-        """A text with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
-        for token in self.tokenizer.added_tokens_encoder if isinstance(text, str) else ():
-            text = text.replace(token, f"{token[0]} {token[1:]}") if token.strip() else text
-        return text
+    def guarded(self, messages: list[dict], given: dict) -> list[int]:
+        """Token ids of messages in which nothing is read as a control token."""
+        if not sanitizes(self.tokenizer):
+            return sanitized_ids(self.tokenizer, messages, **given)
+        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
+        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
+
+    def parted(self, value):
+        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        if isinstance(value, dict):
+            return {key: self.parted(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.parted(item) for item in value]
+        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
+            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
+        return value
 
     def ends(self, ids: list[int]) -> bool:
         """Whether an answer ended by itself, and was not cut off."""

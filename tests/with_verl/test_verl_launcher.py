@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script
+from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script
 from omegaconf import OmegaConf
 from verl_helpers import CPU_OVERRIDES, LIMIT, cpu_env, forked_workers, read_rows, run_command
 
@@ -435,6 +435,59 @@ def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
     assert launcher.main([*flags, "--override=+reward.reward_kwargs.overlong_share=1"]) == 0
 
 
+TALKS = f"--environment={ROOT}/examples/environments.py:SecondAttempt"
+
+
+def test_check_plays_real_rows_in_verls_loop_and_holds_them_against_ours(data, tmp_path, monkeypatch, capsys):
+    (tmp_path / "r.py").write_text("def said(completions, **kwargs):\n    return [len(c) for c in completions]\n")
+    flags = ["--check", "--algorithm=grpo", TALKS, "--max_turns=2", f"--reward={tmp_path}/r.py:said*0.25", *data, *CPU]
+    flags += [f"--output_dir={tmp_path}/out", "--missing_eos_penalty=1", "--overlong_share=1"]
+    checked, kept = launcher.environment_findings, {}
+
+    def keep(*given):
+        kept["given"], kept["folder"] = given, shutil.copytree(given[-1].folder, tmp_path / "job")
+        return checked(*given)
+
+    monkeypatch.setattr(launcher, "environment_findings", keep)
+    assert launcher.main(flags) == 0, capsys.readouterr().err
+    played = json.loads(capsys.readouterr().out)["environment"]
+    # an answer without its tags is wrong; three messages after the prompt, and 1/24 of a point for each token
+    assert len(played) == 6 and {row["turns"] for row in played} == {2}
+    assert all(row["score"] == pytest.approx(0.75 - (len(row["answer"]) + 1) / 24) for row in played)
+    # the same with a loop that allows one turn, and one whose environment is broken
+    composed, rows, tokenizer, config, job = kept["given"]
+    loop = kept["folder"] / "verl_environment.py"
+    job.folder = str(kept["folder"])
+    source = loop.read_text()
+    loop.write_text(source.replace("'turns': 2", "'turns': 1"))
+    findings = checked(composed, rows, tokenizer, config, job)[1]
+    assert len(findings) == 12 and sum("other tokens than our trainers" in f for f in findings) == 6
+    loop.write_text(re.sub("'error_file': .*", f"'error_file': '{tmp_path}/why.txt'}}", source))
+    broken = kept["folder"] / "environment" / "environments.py"
+    broken.write_text(broken.read_text().replace("self.attempts += 1", "self.attempts += 1 / 0"))
+    for name in [name for name in sys.modules if name.startswith("environment_environments")]:
+        monkeypatch.delitem(sys.modules, name)
+    findings = checked(composed, rows, tokenizer, config, job)[1]
+    fault = "ENVIRONMENT FAILED: environment SecondAttempt, row 1 of the train data, prompt"
+    assert len(findings) == 6 and f"RuntimeError: {fault}" in findings[0] and "environments.py:" in findings[0]
+    assert "ZeroDivisionError" in (tmp_path / "why.txt").read_text()
+
+
+def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
+    """They take no notice of sanitize_control_tokens: `<|end|>` in a result would end the turn."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    assert not launcher.sanitizes(tokenizer)
+    bridge = launcher.TurnBridge(tokenizer, [tokenizer.eos_token_id])
+    text = "a<|end|>b<|user|>"
+    ids = bridge.between(tokenizer.eos_token_id, [{"role": "user", "content": text}], [])
+    plain = bridge.between(tokenizer.eos_token_id, [{"role": "user", "content": "ab"}], [])
+    special = {*tokenizer.added_tokens_decoder}
+    assert [i for i in ids if i in special] == [i for i in plain if i in special]
+    assert text in tokenizer.decode(ids) and len(ids) > len(plain) + 10
+
+
 # ------------------------------------------------------------------------------------------------ runs
 
 
@@ -454,15 +507,15 @@ def weights_of(folder: Path) -> dict:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def test_grpo_runs_saves_and_resumes(data, tmp_path, capsys):
+def test_grpo_runs_saves_and_resumes_with_an_environment(data, tmp_path, capsys):
     fork = f"--override={forked_workers()}"
     # a little noise, so that scores of a group differ and teach, whatever was sampled
     noise = "import random\n\n\ndef noise(completions, **kwargs):\n    return [random.random() for _ in completions]\n"
     (tmp_path / "noise.py").write_text(noise)
-    specs = [*launcher.EMBEDDED_SPECS, f"{tmp_path}/noise.py:noise*0.01"]
+    noise = f"--reward={tmp_path}/noise.py:noise*0.01"
+    alone = [*(f"--reward={spec}" for spec in launcher.EMBEDDED_SPECS), noise, "--steps=1"]
     flags = [
         "--run",
-        *(f"--reward={spec}" for spec in specs),
         "--algorithm=grpo",
         "--group_size=4",
         "--eval_every=0",
@@ -470,14 +523,18 @@ def test_grpo_runs_saves_and_resumes(data, tmp_path, capsys):
         f"--output_dir={tmp_path}/out",
         fork,
     ]
-    done = run(tmp_path, *flags, "--steps=1")
+    done = run(tmp_path, *flags, *alone)
     assert done.returncode == 0, done.stdout[-6000:]
     first = read_rows(tmp_path / "out" / "metrics.jsonl")
     assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
     assert first[1]["data"]["actor/lr"] == pytest.approx(1e-3)
-    assert launcher.main([*flags, *CPU]) == 2 and "holds a run" in capsys.readouterr().err
+    assert launcher.main([*flags, *alone, *CPU]) == 2 and "holds a run" in capsys.readouterr().err
     start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
-    done = run(tmp_path, *flags, "--steps=2", "--resume")
+    samples = read_rows(tmp_path / "out" / "samples" / "1.jsonl")
+    assert len(samples) == 16
+    assert all(min(abs(row["score"] - value) for value in (0.005, 0.205, 1.005, 1.205)) <= 0.0051 for row in samples)
+    # it goes on with conversations: the loop that the job folder has plays them
+    done = run(tmp_path, *flags, TALKS, "--max_turns=2", noise, "--steps=2", "--resume")
     assert done.returncode == 0, done.stdout[-6000:]
     assert [row["step"] for row in read_rows(tmp_path / "out" / "metrics.2.jsonl")] == [1, 2]
     assert (tmp_path / "out" / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "2"
@@ -486,9 +543,18 @@ def test_grpo_runs_saves_and_resumes(data, tmp_path, capsys):
     for before, after in ((start, one), (one, two)):
         assert set(before) == set(after)
         assert 5e-4 < max((before[k] - after[k]).abs().max().item() for k in before) < 2e-3
-    samples = read_rows(tmp_path / "out" / "samples" / "2.jsonl")
-    assert len(samples) == 16
-    assert all(min(abs(row["score"] - value) for value in (0.005, 0.205, 1.005, 1.205)) <= 0.0051 for row in samples)
+    talks = read_rows(tmp_path / "out" / "samples" / "2.jsonl")
+    assert len(talks) == 16
+    for row in talks:
+        first, again, _ = row["output"].partition("Wrong. Try again.")
+        right = row["gts"] in re.findall(r"<answer>([^<]*)</answer>", first)[-1:]
+        assert bool(again) != right, row  # the checker speaks where an answer is wrong, and only there
+        assert row["score"] == pytest.approx(0.005 + right, abs=0.0051) or (again and row["score"] >= 0.5)
+    last = read_rows(tmp_path / "out" / "metrics.2.jsonl")[-1]["data"]
+    turns = [2 + 2 * ("Wrong. Try again." in row["output"]) for row in talks]
+    assert last["training/num_turns/mean"] == pytest.approx(sum(turns) / 16)
+    # what verl trains on is what was sampled: its own log-probs of those tokens are the sampler's, but for bf16 weights
+    assert last["training/rollout_probs_diff_max"] < 0.02
 
 
 def free_ports(count: int) -> list[int]:
@@ -533,7 +599,8 @@ SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
 
 def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, cluster, capsys):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly"]
+    flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly*0"]
+    flags += [TALKS, "--max_turns=2"]
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
     assert launcher.main([*flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT]) == 2
     assert "got a cluster with 1 GPUs; expected 2" in capsys.readouterr().err

@@ -13,20 +13,23 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
     verl_reward.py               `compute_score`: the weighted sum of FILE.py:function*weight, as our trainers score
     verl_hooks.py                a reward manager that knows token ids and lengths, a replay buffer that ends the run
                                  when a rollout or a reward fails, and two estimators that verl lacks
+    verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
+                                 YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
 
 TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
 those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon.
 
-Deliberately left out: reward models, multi-turn loops and asynchronous trainers (give their keys with --override), and
+Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and
 installing anything on the nodes of a cluster: each needs verl and its rollout engine.
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
+    python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
-Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function failed, 128 + n stopped
-by signal n.
+Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function or an environment
+failed, 128 + n stopped by signal n.
 """
 
 ROOMS = (
@@ -36,17 +39,21 @@ ROOMS = (
     "refusals",
     "data",
     "templates",
+    "model_files",
+    "gathering",
     "rewards",
     "overrides",
     "engine_overrides",
     "hooks",
-    "model_size",
+    "environment_loop",
     "memory",
     "batches",
     "reward_files",
     "whole_batches",
+    "environment_job",
     "job_folder",
     "run_script",
+    "environment_check",
     "checks",
     "submit",
     "slurm",

@@ -4,7 +4,7 @@ import math
 
 from parts.messages import say
 from programs.verl_train.memory import memory_findings, memory_plan
-from programs.verl_train.model_size import model_shape
+from programs.verl_train.model_files import model_shape
 from programs.verl_train.overrides import Layout
 from programs.verl_train.settings import Config
 
@@ -20,9 +20,9 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
             f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {c.rollout_tensor_parallel}; expected a divisor",
         ),
         (
-            c.micro_batch_tokens * c.sequence_parallel >= c.max_prompt_tokens + c.max_new_tokens,
+            c.micro_batch_tokens * c.sequence_parallel >= c.conversation_tokens,
             f"micro_batch_tokens {c.micro_batch_tokens}; expected "
-            f"{math.ceil((c.max_prompt_tokens + c.max_new_tokens) / c.sequence_parallel)}, a sequence's share of a GPU",
+            f"{math.ceil(c.conversation_tokens / c.sequence_parallel)}, a sequence's share of a GPU",
         ),
     ]
     replicas = max(1, gpus // split)
@@ -35,7 +35,7 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
         )
     )
     if c.loss == "gmpo":
-        worst = part // replicas * (c.max_prompt_tokens + c.max_new_tokens)
+        worst = part // replicas * c.conversation_tokens
         checks.append(
             (
                 c.micro_batch_tokens * c.sequence_parallel >= worst,

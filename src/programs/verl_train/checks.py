@@ -18,12 +18,13 @@ from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
 from programs.verl_train.batches import batch_findings
 from programs.verl_train.engine_overrides import cpus_needed
+from programs.verl_train.environment_check import environment_findings
+from programs.verl_train.environment_job import loading_findings
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_folder import EMBEDDED_SPECS, prepare_job
+from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.memory import memory_findings, memory_plan
-from programs.verl_train.model_size import model_shape
+from programs.verl_train.model_files import model_shape
 from programs.verl_train.overrides import Layout
-from programs.verl_train.reward_files import import_findings
 from programs.verl_train.rewards import RewardBatcher
 from programs.verl_train.settings import INSTALL, VERL, Config
 from programs.verl_train.whole_batches import split_findings
@@ -161,7 +162,7 @@ def parquet_length(path: str) -> int:
     return pyarrow.parquet.read_metadata(path).num_rows
 
 
-def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str]) -> tuple[list[dict], list[str]]:
+def reward_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
     """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
     import numpy as np
     import torch
@@ -170,7 +171,7 @@ def reward_findings(composed, rows, tokenizer, config: Config, columns: list[str
     from verl.trainer.ppo.reward import load_reward_manager
 
     manager = load_reward_manager(composed, tokenizer)
-    mine = RewardBatcher(config.reward or EMBEDDED_SPECS, columns, call_limits(config))
+    mine = RewardBatcher(reward_specs(config), job.columns, call_limits(config))
     examples, found = [], []
 
     def score(row: dict, text: str) -> tuple[dict, float]:
@@ -228,15 +229,16 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
             if missing_engine(composed.actor_rollout_ref.rollout.name):
                 say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
             findings += config_findings(composed)
-            findings += import_findings(Path(job.folder) / "verl_reward.py")
+            findings += loading_findings(config, Path(job.folder))
             findings += split_findings(Path(job.folder) / "verl_reward.py")
             data, more, rows, tokenizer = data_findings(composed, config)
             findings += more
             examples = []
             if len(rows):
-                examples, more = reward_findings(composed, rows, tokenizer, config, job.columns)
+                find = environment_findings if config.environment else reward_findings
+                examples, more = find(composed, rows, tokenizer, config, job)
                 findings += more
-            report |= {"data": data, "reward": examples}
+            report |= {"data": data, "environment" if config.environment else "reward": examples}
     print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
     for finding in findings:
         say(f"finding: {finding}")

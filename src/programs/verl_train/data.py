@@ -7,14 +7,18 @@ from pathlib import Path
 from parts.messages import need
 from parts.rows import check_prompt
 
-OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text")  # of extra_info, beside columns
+# of extra_info, beside columns
+OWN_INFO = ("index", "split", "ground_truth_field", "json_columns", "prompt_is_text", "absent_columns")
 VERL_COLUMNS = {"data_source", "prompt", "reward_model"}
 
 
-def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data") -> tuple[list[dict], list[str]]:
+def verl_rows(
+    rows: list[dict], prompt_column: str, split="train", source="data", conversations=False
+) -> tuple[list[dict], list[str]]:
     """Rows in verl's five columns, and the names of the columns that reward functions get.
 
-    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it.
+    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it. Rows of
+    `conversations` begin with a user's turn, and name the columns that only other rows have.
 
     The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
     as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout.
@@ -41,7 +45,9 @@ def verl_rows(rows: list[dict], prompt_column: str, split="train", source="data"
             not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
         )
         found.append(parquet_row(row, index, (split, source), names, texts) | {"prompt": messages})
-        if isinstance(prompt, str):
+        if conversations:
+            found[-1]["extra_info"]["absent_columns"] = [name for name in names if name not in row]
+        elif isinstance(prompt, str):
             found[-1]["extra_info"]["prompt_is_text"] = True
     return found, [name for name in names if name not in ("prompt", "prompts", "completions", "completion_ids")]
 
@@ -89,7 +95,8 @@ def row_columns(row: dict) -> dict:
         columns[name] = json.loads(truth) if form == "json" else truth
     elif not name:  # not written here or by data_loader.py
         columns = {"source": row.get("data_source"), "answer": truth, "ground_truth": truth, **columns}
-    return columns
+    absent = {*(extra.get("absent_columns") or ())}
+    return {name: value for name, value in columns.items() if name not in absent}
 
 
 def write_parquet_file(rows: list[dict], path: Path) -> None:
@@ -100,7 +107,8 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     text = pyarrow.string()
     names = dict.fromkeys(name for row in rows for name in row["extra_info"])
     columns = {name: [row["extra_info"][name] for row in rows] for name in names}
-    columns["json_columns"] = pyarrow.array(columns["json_columns"], pyarrow.list_(text))
+    for name in {"json_columns", "absent_columns"} & columns.keys():
+        columns[name] = pyarrow.array(columns[name], pyarrow.list_(text))
     empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
     extra = pyarrow.StructArray.from_arrays(
         [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)

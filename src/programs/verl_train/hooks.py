@@ -1,16 +1,15 @@
 """What verl loads of ours: a reward manager, a replay buffer, and estimators that it lacks."""
 
-import contextlib
 from pathlib import Path
 
 from parts.advantages import gpg_advantages, maxrl_advantages
 from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
+from programs.verl_train.model_files import end_ids_of
 
 
 def token_reward_manager():
     """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
-    from transformers import GenerationConfig
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
     class TokenRewardManager(NaiveRewardManager):
@@ -18,12 +17,10 @@ def token_reward_manager():
 
         def __init__(self, config, tokenizer, compute_score, **kwargs):
             super().__init__(config, tokenizer, compute_score, **kwargs)
-            given, ends = config.reward.get("reward_kwargs") or {}, None
+            given = config.reward.get("reward_kwargs") or {}
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit = config.data.max_response_length
-            with contextlib.suppress(OSError, ValueError):
-                ends = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path).eos_token_id
-            self.ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+            self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
 
         async def run_single(self, data) -> dict:
             """Score one trajectory."""

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from parts.bundle import BUNDLE, EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_REWARDS
 from parts.messages import need
+from parts.play_setup import PlaySetup
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
 from parts.rows import read_rows
 from programs.verl_train.data import verl_rows, write_parquet_file
 from programs.verl_train.engine_overrides import make_overrides
+from programs.verl_train.environment_job import environment_rows, environment_setup, write_environment_module
 from programs.verl_train.hydra import Override
-from programs.verl_train.model_size import count_parameters
+from programs.verl_train.model_files import count_parameters
 from programs.verl_train.overrides import Layout
 from programs.verl_train.refusals import check_expressible
 from programs.verl_train.reward_files import write_reward_module
@@ -33,18 +35,17 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     output = Path(config.output_dir).resolve()
     folder = folder or output / "job"
     folder.mkdir(parents=True, exist_ok=True)
-    rows, columns = verl_rows(read_rows(config.data), config.prompt_column, "train", Path(config.data).stem)
+    setup = environment_setup(config) if config.environment else None
+    rows, columns = job_rows(config, setup, config.data, "train")
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    held_out, more = rows[:1], []
-    if source:
-        held_out, more = verl_rows(read_rows(source), config.prompt_column, "test", Path(source).stem)
+    held_out, more = job_rows(config, setup, source, "test") if source else (rows[:1], [])
     prompts = config.batch_size // config.group_size
     need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out, folder / "val.parquet")
-    specs = config.reward or EMBEDDED_SPECS
+    specs = reward_specs(config)
     columns = list(dict.fromkeys([*columns, *more]))
     error_file = output / REWARD_ERROR
     if not config.check:
@@ -53,6 +54,8 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
     limits = dataclasses.astuple(call_limits(config))
     write_reward_module(folder, specs, columns, ship, str(error_file), limits)
+    if setup:
+        write_environment_module(folder, config, setup, columns, ship, str(error_file))
     reward = Reward(specs)
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
@@ -60,7 +63,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     job = Layout(
         folder="" if remote else str(folder),
         output=str(output),
-        template=template,
+        template=(setup and setup.bridge.chat_template) or template,
         held_out=bool(source),
         reward_weights=reward.weights,
         parameters=count_parameters(config),
@@ -80,6 +83,17 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     trial = json.dumps(trial_batch(specs, columns, rows), default=str)
     (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
+
+
+def reward_specs(config: Config) -> list[str]:
+    """The reward functions of a job; an environment needs none."""
+    return config.reward or ([] if config.environment else EMBEDDED_SPECS)
+
+
+def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
+    """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
+    rows, columns = verl_rows(read_rows(source), config.prompt_column, split, Path(source).stem, bool(setup))
+    return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 
 def check_output(config: Config) -> None:

@@ -1,7 +1,7 @@
 """Memory of one GPU."""
 
 from parts.memory import DecoderShape, PassShape, backward_peak, decoder_shape, layer_activations
-from programs.verl_train.model_size import model_shape
+from programs.verl_train.model_files import model_shape
 from programs.verl_train.settings import Config
 
 
@@ -66,9 +66,9 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
         heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
         size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
         each = shape["num_hidden_layers"] * heads * size * 2 * width
-        at_once = (c.max_prompt_tokens + c.max_new_tokens) * each / c.rollout_tensor_parallel
+        at_once = c.conversation_tokens * each / c.rollout_tensor_parallel
         text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
-        text += f" x {c.max_prompt_tokens}+{c.max_new_tokens} tokens"
+        text += f" x {c.conversation_tokens} tokens"
         line("its KV cache for one completion, inside that", text, at_once, "inside")
     return lines
 

@@ -61,6 +61,12 @@ reward_retries:
 reward: reward.custom_reward_function.{path,name} reward.reward_manager.{source,name}
     reward.reward_manager.module.path algorithm.{gdpo_reward_keys,gdpo_reward_weights}
     trainer.v1.sampler.custom_sampler.{path,name} trainer.v1.sampler.sampler_kwargs.error_file
+environment: @rollout.agent.{default_agent_loop,agent_loop_config_path}
+max_turns:
+max_conversation_tokens: data.max_response_length
+tool_timeout:
+tool_characters:
+tool_format:
 output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir trainer.rollout_data_dir
 seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
     @actor.fsdp_config.seed @actor.megatron.seed
@@ -175,13 +181,7 @@ FIXED = {
     "advantage_eps": ([1e-6], "verl adds 1e-6"),
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
-    "environment": ([""], "verl plays conversations by agent loops; references/verl_environment.md has them"),
-    "max_turns": ([8], "it belongs to --environment"),
-    "max_conversation_tokens": ([0], "it belongs to --environment"),
-    "tool_timeout": ([30.0], "it belongs to --environment"),
-    "tool_characters": ([8000], "it belongs to --environment"),
-    "tool_format": ([""], "it belongs to --environment"),
-    "turn_baseline": (["conversation"], "it belongs to --environment"),
+    "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),

@@ -68,7 +68,21 @@ def data_overrides(config: Config, job: Layout) -> dict:
             f"{ACTOR}.ppo_mini_batch_size": config.batch_size // config.group_size // config.minibatches,
         },
         "max_prompt_tokens": {"data.max_prompt_length": config.max_prompt_tokens, "data.filter_overlong_prompts": True},
-        "max_new_tokens": {"data.max_response_length": config.max_new_tokens},
+        **response_overrides(config, job),
+    }
+
+
+def response_overrides(config: Config, job: Layout) -> dict:
+    """The length of what follows a prompt, and who samples it: verl's single-turn loop, or the job's own."""
+    if not config.environment:
+        return {"max_new_tokens": {"data.max_response_length": config.max_new_tokens}}
+    return {
+        # a bound that is never met: the loop ends conversations, and bounds each answer
+        "max_conversation_tokens": {"data.max_response_length": config.conversation_tokens},
+        "environment": {
+            f"{ROLLOUT}.agent.default_agent_loop": "environment",
+            f"{ROLLOUT}.agent.agent_loop_config_path": job.file("verl_environment.yaml"),
+        },
     }
 
 

@@ -17,6 +17,7 @@ def check_expressible(config: Config) -> None:
         value = getattr(config, name)
         acts = config.advantage in relevant.get(name, {config.advantage})
         need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
+    check_environment(config)
     c = config
     need(
         c.kl_estimator != "k3_ratio" or not c.kl_coef,
@@ -52,6 +53,25 @@ def check_expressible(config: Config) -> None:
     need(
         len(chosen) == 1,
         f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
+    )
+
+
+def check_environment(config: Config) -> None:
+    """Raise UserError for settings that do nothing without an environment, or contradict one."""
+    c, defaults = config, {f.name: f.default for f in dataclasses.fields(Config)}
+    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
+        idle = not c.environment and getattr(c, name) != defaults[name]
+        need(not idle, f"got {name} {getattr(c, name)} without an environment; expected --environment FILE.py:Class")
+    need(
+        not (c.environment and c.advantage in OLD_TRAINER),
+        f"got --environment with advantage {c.advantage}, which needs verl's old trainer; expected an estimator of its "
+        "default one; try --algorithm grpo",
+    )
+    shortest = c.max_prompt_tokens + c.max_new_tokens
+    need(
+        c.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
     )
 
 

@@ -63,6 +63,32 @@ def imported_files(path: Path) -> list[Path]:
     return found
 
 
+def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
+    """Copy a file into a folder with the files beside it that it imports; where the folder is new, `ship` too."""
+    if not place.is_dir():
+        place.mkdir()
+        for other in map(Path, ship):  # a user's own file of a name wins
+            got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward or environment needs"
+            need(other.is_file(), got)
+            shutil.copyfile(other, place / other.name)
+    for other in imported_files(path):
+        copy_to = place / other.relative_to(path.parent)
+        copy_to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(other, copy_to)
+
+
+def moved_rewards(specs: list[str]) -> list[str]:
+    """Rewards `FILE.py:function*weight` as the job folder has them: a folder for each that they come from."""
+    folders, moved = {}, []
+    for spec in specs:
+        target, star, weight = spec.partition("*")
+        file, _, name = target.rpartition(":")
+        path = Path(file).resolve()
+        place = folders.setdefault(path.parent, f"rewards_{len(folders)}")
+        moved.append(f"{place}/{path.name}:{name}{star}{weight}")
+    return moved
+
+
 def write_reward_module(
     folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = "", limits=()
 ):
@@ -72,26 +98,12 @@ def write_reward_module(
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
-    folders, moved = {}, []
     for old in folder.glob("rewards_*"):
         shutil.rmtree(old, ignore_errors=True)
-    for spec in specs:
-        target, star, weight = spec.partition("*")
-        file, _, name = target.rpartition(":")
-        path = Path(file).resolve()
+    moved = moved_rewards(specs)
+    for spec, to in zip(specs, moved, strict=True):
         load_rewards(spec)  # its errors are best told here
-        place = folders.setdefault(path.parent, folder / f"rewards_{len(folders)}")
-        if not place.is_dir():
-            place.mkdir()
-            for other in map(Path, ship):  # a user's own file of a name wins
-                got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward needs"
-                need(other.is_file(), got)
-                shutil.copyfile(other, place / other.name)
-        for other in imported_files(path):
-            copy_to = place / other.relative_to(path.parent)
-            copy_to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(other, copy_to)
-        moved.append(f"{place.name}/{path.name}:{name}{star}{weight}")
+        copy_with_imports(Path(spec.partition("*")[0].rpartition(":")[0]).resolve(), folder / Path(to).parent, ship)
     code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
@@ -105,10 +117,22 @@ def write_reward_module(
     return module
 
 
-def import_findings(module: Path) -> list[str]:
-    """What keeps the job's reward module from loading where the original files are not at hand, as in the run."""
-    command = [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", str(module)]
+LOADING = """
+import runpy, sys
+own = sys.modules[runpy.run_path(sys.argv[1])["NAME"]]
+for spec in sys.argv[2:]:
+    own.load_environments(spec)
+"""
+
+
+def import_findings(module: Path, *environment: str) -> list[str]:
+    """What keeps the copies of rewards, or of the environment that is named, from loading by themselves.
+
+    As in the run, the original files are not at hand.
+    """
+    command = [sys.executable, "-c", LOADING, str(module), *environment]
     done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True)
     last = (done.stderr.strip() or "no message").splitlines()[-1]
-    advice = "expected a reward that finds all it imports beside itself; try --ship FILE"
-    return [f"reward: its copy for the run does not load: {last}; {advice}"] if done.returncode else []
+    what, one = ("environment", "an environment") if environment else ("reward", "a reward")
+    advice = f"expected {one} that finds all it imports beside itself; try --ship FILE"
+    return [f"{what}: its copy for the run does not load: {last}; {advice}"] if done.returncode else []

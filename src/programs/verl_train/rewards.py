@@ -3,16 +3,16 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import queue
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.reward_calls import CallLimits
 from parts.rewards import Reward
 from programs.verl_train.data import row_columns
+from programs.verl_train.gathering import Gathering
 
-REWARD_ERROR = "reward_error.txt"
+REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
+REWARD_FAILED = "REWARD FAILED"
 
 
 class RewardBatcher:
@@ -23,38 +23,20 @@ class RewardBatcher:
 
     def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
         self.reward, self.columns = Reward(specs, limits), columns
-        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix="reward")
+        self.gathering = Gathering(self.score_all, "reward")
 
     def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
         """Queue one completion."""
-        future = concurrent.futures.Future()
-        self.waiting.put((row, text, ids, future))
-        self.thread.submit(self.drain)
-        return future
+        return self.gathering.submit((row, text, ids))
 
-    def drain(self) -> None:
-        """Score all that waits."""
-        batch = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                batch.append(self.waiting.get_nowait())
-        if not batch:
-            return
-        rows, texts, ids, futures = zip(*batch, strict=True)
+    def score_all(self, batch: list[tuple]) -> list[dict]:
+        """What verl gets for each completion (row, text, ids)."""
+        rows, texts, ids = zip(*batch, strict=True)
         try:
             scores, parts = self.reward(list(rows), list(texts), list(ids))
         except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
-            for future in futures:
-                future.set_exception(RuntimeError(f"REWARD FAILED: {error}"))
-            return
-        for i, future in enumerate(futures):
-            future.set_result(self.result(scores[i], {name: values[i] for name, values in parts.items()}))
-
-    def result(self, score: float, parts: dict[str, float | None]) -> dict[str, float]:
-        """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
-        first = next(iter(parts.values()), None)
-        named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
-        return {"score": score, "acc": float(first is not None and first >= 1), **named}
+            raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
+        return [named_scores(score, {name: own[i] for name, own in parts.items()}) for i, score in enumerate(scores)]
 
     def row(self, data_source, ground_truth, extra_info) -> dict:
         """A row as our rewards know it; its prompt comes from the reward manager."""
@@ -65,6 +47,21 @@ class RewardBatcher:
         known, text = row_columns(row), bool(extra.get("prompt_is_text"))
         prompt = "".join(m["content"] for m in messages) if text else messages
         return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
+
+
+def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:
+    """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
+    first = next(iter(parts.values()), None)
+    named = {("acc_2" if name == "acc" else name): value or 0.0 for name, value in parts.items()}
+    return {"score": score, "acc": float(first is not None and first >= 1), **named}
+
+
+def tell_failure(text: str, error_file: str) -> None:
+    """Print why a run will end, and leave it where the launcher looks for it."""
+    print(f"\n{text}\n", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the folder may be another machine's
+        if error_file:
+            Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
 def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
@@ -79,10 +76,7 @@ def make_compute_score(specs: list[str], columns: list[str], error_file: str = "
         try:
             return await asyncio.wrap_future(batcher.submit(row, text, ids))
         except Exception as error:
-            print(f"\n{error}\n", file=sys.stderr, flush=True)
-            with contextlib.suppress(OSError):  # the folder may be another machine's
-                if error_file:
-                    Path(error_file).write_text(f"{error}\n", encoding="utf-8")
+            tell_failure(str(error), error_file)
             raise
 
     return compute_score

@@ -15,7 +15,7 @@ from parts.output_folder import follow_umask
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import missing_engine, need_verl
 from programs.verl_train.job_folder import prepare_job
-from programs.verl_train.model_size import safetensors_header
+from programs.verl_train.model_files import safetensors_header
 from programs.verl_train.names import ROLLOUT
 from programs.verl_train.overrides import Layout
 from programs.verl_train.refusals import split_override

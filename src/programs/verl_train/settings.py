@@ -177,7 +177,7 @@ class Config(BaseConfig):
     sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
     offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
-    ship: list[str] = setting([], "file that a reward file needs beside it, repeatable")
+    ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
     check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
@@ -192,6 +192,14 @@ class Config(BaseConfig):
                 setattr(self, name, value)
         if self.precision == "auto":
             self.precision = precision_of_machines(self.run)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
+
+    @property
+    def conversation_tokens(self) -> int:
+        """Most tokens of a prompt and what follows it."""
+        if not self.environment:
+            return self.max_prompt_tokens + self.max_new_tokens
+        return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
 
 def precision_of_machines(local: bool) -> str:

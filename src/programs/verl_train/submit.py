@@ -13,9 +13,9 @@ from pathlib import Path
 from parts.messages import UserError, need, say
 from programs.verl_train.batches import say_findings
 from programs.verl_train.engine_overrides import cpus_needed
+from programs.verl_train.environment_job import loading_findings
 from programs.verl_train.job_folder import environment, prepare_job
 from programs.verl_train.overrides import Layout
-from programs.verl_train.reward_files import import_findings
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import INSTALL, Config
 from programs.verl_train.whole_batches import need_whole, split_findings
@@ -76,10 +76,11 @@ def submit_job(config: Config) -> int:
     folder = Path(job.output) / "job"
     say_findings(config, job)
     say_local_paths(config, job)
-    module = folder / "verl_reward.py"
-    need_whole(import_findings(module) + split_findings(module))
-    sent = sorted(str(path.relative_to(folder)) for path in folder.glob("rewards_*/**/*") if path.is_file())
-    say(f"note: reward files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
+    need_whole(loading_findings(config, folder) + split_findings(folder / "verl_reward.py"))
+    copies = [path for name in ("rewards_*", "environment") for path in folder.glob(f"{name}/**/*") if path.is_file()]
+    sent = sorted(str(path.relative_to(folder)) for path in copies)
+    what = "environment and reward files" if config.environment else "reward files"
+    say(f"note: {what} that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
     try:
@@ -140,11 +141,13 @@ def say_local_paths(config: Config, job: Layout) -> None:
 
 
 # what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
-FAILED_REWARD = re.compile(r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?(REWARD FAILED: .*)", re.MULTILINE)
+FAILED_REWARD = re.compile(
+    r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
+)
 
 
 def reward_failure(log: str, error_file: Path) -> str:
-    """The words of a reward function that failed, from anywhere in a job's log or from its file; "" if none did."""
+    """The words of a reward or environment that failed, from anywhere in a job's log or from its file; "" if none."""
     with contextlib.suppress(OSError):  # there where the nodes share this machine's folders
         return error_file.read_text(encoding="utf-8").strip()
     found = FAILED_REWARD.search(log)

@@ -1,4 +1,4 @@
-"""Shape and number of weights of a model."""
+"""What the files of a model tell: its shape, its number of weights, the tokens that end an answer."""
 
 import contextlib
 import json
@@ -45,3 +45,13 @@ def safetensors_header(path: Path) -> dict:
     """Shapes and dtypes of a safetensors file, by name."""
     with path.open("rb") as f:
         return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+
+
+def end_ids_of(path: str, tokenizer) -> list[int]:
+    """The tokens that end an answer: those of a model's generation config, and the tokenizer's own."""
+    from transformers import GenerationConfig
+
+    ends = None
+    with contextlib.suppress(OSError, ValueError):
+        ends = GenerationConfig.from_pretrained(path).eos_token_id
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})

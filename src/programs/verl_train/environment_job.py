@@ -1,0 +1,95 @@
+"""An environment in a job: what it is played with, the rows that it takes, and the files of the agent loop."""
+
+import dataclasses
+import pprint
+import shutil
+from pathlib import Path
+
+from parts.messages import need
+from parts.play_setup import PlaySetup, check_environment_rows, load_with_reward, make_play_setup, playable_rows
+from parts.reward_calls import call_limits
+from parts.tokenizers import open_tokenizer
+from parts.tool_calls import CALL_FORMATS
+from programs.verl_train.data import row_columns
+from programs.verl_train.model_files import end_ids_of, model_shape
+from programs.verl_train.reward_files import MODULE, copy_with_imports, import_findings, moved_rewards
+from programs.verl_train.settings import Config
+
+COPY = "environment"  # folder of the job
+LOOP = """\
+- name: environment
+  _target_: verl_environment.EnvironmentLoop  # verl_environment.py lies beside this file
+"""
+
+
+def environment_setup(config: Config) -> PlaySetup:
+    """What conversations are played with; UserError for what cannot be played with this model in verl."""
+    tokenizer = open_tokenizer(config)
+    environments, _ = load_with_reward(config, tokenizer)
+    ends = end_ids_of(config.model, tokenizer)
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    setup = make_play_setup(config, tokenizer, ends, environments)
+    need(
+        isinstance(setup.form, str),
+        "got a model whose tool calls are read by a response template, which the transformers of verl (5.10) has not; "
+        f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
+    )
+    limit = model_shape(config).get("max_position_embeddings")
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_new_tokens",
+    )
+    return setup
+
+
+def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns: list[str], source: str) -> list[dict]:
+    """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
+    known = []
+    for row in rows:
+        own = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": own, "row": row})
+    check_environment_rows(setup.environments, known)
+    return [found["row"] for found in playable_rows(config, setup, known, source)]
+
+
+def write_environment_module(
+    folder: Path, config: Config, setup: PlaySetup, columns: list[str], ship: list[str], error_file: str
+) -> None:
+    """Write verl_environment.py and .yaml, and the environment's file with what it imports, into the job folder."""
+    file = config.environment.rpartition(":")[0]
+    place = folder / COPY
+    shutil.rmtree(place, ignore_errors=True)
+    copy_with_imports(Path(file).resolve(), place, ship)
+    settings = {
+        "environment": copied_environment(config),
+        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
+        "limits": dataclasses.asdict(setup.limits),
+        "form": setup.form,
+        "rewards": moved_rewards(config.reward),
+        "reward_limits": dataclasses.astuple(call_limits(config)),
+        "columns": columns,
+        "error_file": error_file,
+    }
+    code = f"SETTINGS = {pprint.pformat(settings, width=116, sort_dicts=False)}\n"
+    code += "for_here = {'environment': f\"{HERE}/{SETTINGS['environment']}\"}\n"
+    code += "for_here['rewards'] = [f'{HERE}/{spec}' for spec in SETTINGS['rewards']]\n"
+    code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
+    code += "sys.modules[NAME].load_environments(settings.environment)\n"
+    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
+    module = MODULE.format(what="The agent loop of the run", code=code)
+    (folder / "verl_environment.py").write_text(module, encoding="utf-8")
+    (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
+
+
+def copied_environment(config: Config) -> str:
+    """FILE.py:NAME of the job folder."""
+    file, _, name = config.environment.rpartition(":")
+    return f"{COPY}/{Path(file).name}:{name}"
+
+
+def loading_findings(config: Config, folder: Path) -> list[str]:
+    """What keeps the copies of the reward and of the environment from loading in a process of their own."""
+    module = folder / "verl_reward.py"
+    found = import_findings(module)
+    return found + (import_findings(module, copied_environment(config)) if config.environment else [])

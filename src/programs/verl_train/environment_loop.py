@@ -1,0 +1,181 @@
+"""The agent loop: conversations with an environment in verl's workers, each as `play` would play it."""
+
+import asyncio
+import copy
+import functools
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from parts.conversations import Conversation, PlayLimits
+from parts.environments import load_environments
+from parts.messages import RewardError, UserError
+from parts.play import begin, play_metrics, score_all, take_turn
+from parts.play_setup import PlaySetup, score_talks, score_weights
+from parts.reward_calls import CallLimits
+from parts.rewards import Reward
+from parts.shaping import overlong_penalty
+from parts.tool_runs import SHORT_INTERVAL
+from parts.turn_bridge import TurnBridge
+from programs.verl_train.data import row_columns
+from programs.verl_train.gathering import Gathering
+from programs.verl_train.model_files import end_ids_of
+from programs.verl_train.rewards import REWARD_FAILED, named_scores, tell_failure
+
+ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
+
+
+@dataclass
+class LoopSettings:
+    """What a job tells its agent loop; verl_environment.py has them."""
+
+    environment: str  # FILE.py:NAME
+    tools: dict[str, list[dict]]  # schemas by kind, as the launcher's transformers made them
+    limits: dict  # of PlayLimits
+    form: str  # of tool calls
+    rewards: list[str]  # FILE.py:function*weight
+    reward_limits: tuple  # of CallLimits
+    columns: list[str]  # of the data
+    error_file: str = ""  # where to leave why the run ends
+
+
+class Player:
+    """Plays conversations that come one at a time; what blocks runs in threads and never in the event loop.
+
+    What the environment's own methods and the reward functions are told comes together, as in our trainers: one thread
+    begins all conversations that wait, and one scores all that have ended.
+    """
+
+    def __init__(self, settings: LoopSettings, tokenizer, end_ids: list[int], template: dict | None = None):
+        environments = load_environments(settings.environment)
+        for kind in environments.kinds.values():
+            kind.tools = settings.tools[kind.name]
+        bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
+        self.setup = PlaySetup(environments, bridge, settings.form, PlayLimits(**settings.limits))
+        self.reward = Reward(settings.rewards, CallLimits(*settings.reward_limits))
+        self.columns = settings.columns
+        self.beginning, self.scoring = Gathering(self.begin_all, "begin"), Gathering(self.score_all, "score")
+        self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
+        sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
+
+    def row(self, given: dict) -> dict:
+        """A row of verl's data as `play` takes it."""
+        info, known = given["extra_info"], row_columns(given)
+        return {
+            "prompt": [dict(message) for message in given["raw_prompt"]],
+            "columns": {name: known[name] for name in self.columns if name in known},
+            "place": f"row {info['index'] + 1} of the {info['split']} data",
+        }
+
+    def begin_all(self, rows: list[dict]) -> list[Conversation]:
+        """Begin a conversation for each row."""
+        talks = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
+        for talk in talks:
+            talk.form = self.setup.form
+        return talks
+
+    def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
+        """Scores by name of each conversation that has ended."""
+        rows, talks = zip(*ended, strict=True)
+        score_all([*talks], self.setup.limits)
+        every = dict.fromkeys(self.columns)
+        return score_talks(
+            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*talks], self.reward
+        )
+
+    async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
+        """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
+        talk, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
+        for turn in range(limits.turns):
+            sampled, last = [await sample(talk.ids)], turn == limits.turns - 1
+            step = functools.partial(take_turn, [talk], sampled, last, self.setup.bridge, limits)
+            await asyncio.wrap_future(self.turns.submit(step))
+            if talk.ended_by:
+                break
+        return talk, await asyncio.wrap_future(self.scoring.submit((row, talk)))
+
+    def scores(self, talk: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
+        """(what the conversation is worth, what verl logs of it); a penalty for length looks at its longest answer."""
+        weights = score_weights(self.reward, values)
+        score = sum(weights[name] * value for name, value in values.items() if value is not None)
+        lengths = [end - start for start, end in talk.spans]
+        cut_off = not all(self.setup.bridge.ends(talk.response_ids[start:end]) for start, end in talk.spans)
+        share = penalties.get("overlong_share", 0)
+        penalty = overlong_penalty(max(lengths), self.setup.limits.answer_tokens, share)
+        penalty += penalties.get("missing_eos_penalty", 0) * cut_off
+        return score - penalty, named_scores(score, values) | play_metrics([talk])
+
+
+class Sampler:
+    """Asks verl's servers for the answers of one conversation, and keeps what they tell beside tokens."""
+
+    def __init__(self, server, sampling: dict, limits: PlayLimits, request: dict):
+        self.server, self.request = server, request
+        self.sampling = {**sampling, "max_tokens": limits.answer_tokens}
+        self.fields, self.experts, self.with_logprobs = {}, None, True
+        self.seconds, self.preempted = 0.0, -1  # -1: not known
+
+    async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
+        """The next answer."""
+        start = time.perf_counter()
+        found = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
+        self.seconds += time.perf_counter() - start
+        told = found.extra_fields
+        newest = {name: told[name] for name in ("max_global_steps",) if name in told}
+        self.fields = {**told, **self.fields, **newest}  # the weights' version of the first answer, and of the last
+        if found.num_preempted is not None:
+            self.preempted = max(0, self.preempted) + found.num_preempted
+        self.experts, self.with_logprobs = found.routed_experts, self.with_logprobs and bool(found.log_probs)
+        return found.token_ids, found.log_probs or [0.0] * len(found.token_ids)
+
+
+def environment_loop(settings: LoopSettings):
+    """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
+    from uuid import uuid4
+
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+    from verl.utils.rollout_trace import rollout_trace_op
+
+    players = []  # one for a process
+
+    class EnvironmentLoop(AgentLoopBase):
+        """One conversation with an environment; its tokens are those that were sampled, and those between turns."""
+
+        def player(self) -> Player:
+            if not players:
+                ends = end_ids_of(self.config.actor_rollout_ref.model.path, self.tokenizer)
+                players.append(Player(settings, self.tokenizer, ends, dict(self.apply_chat_template_kwargs or {})))
+            return players[0]
+
+        @rollout_trace_op
+        async def run(self, sampling_params, priority: int = 0, **row):
+            """Play it, and score it."""
+            fixed = getattr(self.rollout_config, "full_determinism", False)
+            request = {"request_id": f"det-{priority}" if fixed else uuid4().hex, "priority": int(priority)}
+            try:
+                player = self.player()
+                sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
+                talk, values = await player.play(player.row(row), sample)
+                score, told = player.scores(talk, values, self.config.reward.get("reward_kwargs") or {})
+            except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
+                what = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
+                tell_failure(f"{what}: {error}", settings.error_file)
+                raise RuntimeError(f"{what}: {error}") from None
+            return AgentLoopOutput(
+                prompt_ids=talk.prompt_ids,
+                response_ids=talk.response_ids,
+                response_mask=talk.response_mask,
+                response_logprobs=talk.rollout_logprobs if sample.with_logprobs else None,
+                routed_experts=sample.experts,
+                reward_score=score,
+                num_turns=2 * len(talk.spans),
+                metrics={
+                    "generate_sequences": sample.seconds,
+                    "tool_calls": talk.seconds,
+                    "num_preempted": sample.preempted,
+                },
+                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": told},
+            )
+
+    return EnvironmentLoop
