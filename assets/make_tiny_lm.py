@@ -23,7 +23,7 @@ Deliberately left out: any hub access, any evaluation beyond held-out accuracy, 
     python assets/make_tiny_lm.py --out /tmp/lm --seed 1
     python assets/make_tiny_lm.py --data_only           # only the three JSONL files
     python assets/make_tiny_lm.py --teacher runs/teacher        # only a teacher, three minutes
-    python assets/make_tiny_lm.py --tools               # rewrites assets/tiny_tools_lm and its two JSONL files
+    python assets/make_tiny_lm.py --tools               # rewrites assets/tiny_tools_lm and its data, two minutes
 
 The same seed gives the same bytes on the same machine: one seed drives every draw, and the thread count is fixed.
 """
