@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Both make .venv first, and again only when requirements.txt changes; the
 # tests of verl (`make test-verl`) have an environment of their own, .venv-verl, as verl needs other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-verl check setup setup-verl
+.PHONY: help demo demo-tools build test test-verl check setup setup-verl
 SEED ?= 0
 JOBS ?= 2
 RUN := .venv/bin/python
@@ -14,16 +14,24 @@ export OMP_NUM_THREADS
 # and a head start of 5 steps, the policy a lower rate: benchmarks/README.md has what each of them is worth
 DEMO := --data assets/data/arithmetic_wide.jsonl --eval_data assets/data/arithmetic_eval.jsonl --max_new_tokens 32 \
 	--steps 40 --minibatches 4 --critic_warmup_steps 5 --lr 5e-5
+# the model knows the calls of a calculator, rarely makes one, and cannot multiply three-digit numbers without it
+DEMO_TOOLS := --model assets/tiny_tools_lm --data assets/data/products_train.jsonl \
+	--eval_data assets/data/products_eval.jsonl --environment examples/environments.py:Calculator --max_turns 3 \
+	--max_new_tokens 32 --max_prompt_tokens 64 --max_conversation_tokens 256 --algorithm grpo --steps 30
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 	@echo
-	@echo '  SEED=0  seed of the demo          ARGS="--steps 20"  further flags of ppo_train.py or pytest'
+	@echo '  SEED=0  seed of the demos         ARGS="--steps 20"  further flags of ppo_train.py or pytest'
 	@echo '  JOBS=2  tests side by side        PYTHON=python3.12  what .venv is made with (3.11 to 3.13)'
 
 demo: setup  ## train the embedded model with PPO into runs/demo; prints accuracy before and after
 	@rm -rf runs/demo
 	$(RUN) scripts/ppo_train.py $(DEMO) --output_dir runs/demo --seed $(SEED) $(ARGS)
+
+demo-tools: setup  ## train a small model to call a calculator, into runs/demo-tools; one conversation before and after
+	@rm -rf runs/demo-tools
+	$(RUN) scripts/ppo_train.py $(DEMO_TOOLS) --output_dir runs/demo-tools --seed $(SEED) $(ARGS)
 
 build: setup  ## write scripts/ and the reward library from src/
 	$(RUN) tools/build.py

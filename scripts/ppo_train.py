@@ -4578,6 +4578,7 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
 
+LINE = 200  # characters of a message that are shown
 HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
 
@@ -4606,18 +4607,44 @@ def report(config: BaseConfig, summary: dict) -> None:
 
 
 def print_held_out(summary: dict) -> None:
-    """Print completions and figures of the held-out prompts, before and after."""
-    pairs = zip(summary["eval_before"]["examples"], summary["eval_after"]["examples"], strict=True)
-    for before, after in pairs:
-        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-        print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+    """Print completions, or one conversation, and figures of the held-out prompts, before and after."""
+    examples = [summary[f"eval_{when}"]["examples"] for when in ("before", "after")]
+    if all("messages" in of_time[0] for of_time in examples):
+        print_conversations(*[of_time[0] for of_time in examples])
+    else:
+        print_completions(*examples)
     for key, (name, form) in HELD_OUT.items():
         if f"{key}_before" in summary:
             before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
             print(f"held-out {name} {before} -> {after}", end=", ")
 
 
+def print_completions(examples_before: list[dict], examples_after: list[dict]) -> None:
+    """Print a line for each prompt."""
+    for before, after in zip(examples_before, examples_after, strict=True):
+        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
+        print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+
+
+def print_conversations(before: dict, after: dict) -> None:
+    """Print two conversations, a line for each message."""
+    for when, talk in (("before", before), ("after", after)):
+        print(f"held-out conversation {when}, score {talk['score']:.4g}")
+        for message in talk["messages"]:
+            print(f"  {message['role']:9}  {message_line(message)}")
+
+
+def message_line(message: dict) -> str:
+    """What a message says, and the tools that it calls, in one line."""
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
+    text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
+    return text if len(text) <= LINE else f"{text[:LINE]}…"
+
+
 # ------------------------------------------------------------------------------------ progress (src/parts/progress.py)
+
+EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
 
 
 def fresh_state(**own) -> dict:
@@ -4660,7 +4687,7 @@ class Progress:
         """Metrics of the held-out prompts, and a few examples."""
         metrics, samples = self.evaluate()
         self.log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:

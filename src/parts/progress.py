@@ -8,6 +8,8 @@ from parts.run_log import RunLog
 from parts.settings import BaseConfig
 from parts.summary import run_summary
 
+EXAMPLE_KEYS = ("prompt", "completion", "score", "messages")  # of summary.json; the last of conversations only
+
 
 def fresh_state(**own) -> dict:
     """What a checkpoint keeps of a run beside its networks, at step 0; `own` is what the program adds.
@@ -49,7 +51,7 @@ class Progress:
         """Metrics of the held-out prompts, and a few examples."""
         metrics, samples = self.evaluate()
         self.log.samples(step, "eval", samples)
-        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:4]]
+        examples = [{k: s[k] for k in EXAMPLE_KEYS if k in s} for s in samples[:4]]
         return {"metrics": metrics, "examples": examples}
 
     def begin(self) -> None:

@@ -1,0 +1,221 @@
+"""The model of `make demo-tools`: made as it is committed, playable, able to call, and not doing it."""
+
+import json
+import random
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+from conftest import ASSETS, ROOT, load_module
+
+from parts.conversations import PlayLimits
+from parts.environments import load_environments
+from parts.play import play
+from parts.summary import print_held_out
+from parts.tool_calls import call_format
+from parts.turn_bridge import turn_bridge
+
+MODEL = ASSETS / "tiny_tools_lm"
+EVAL, TRAIN = (ASSETS / "data" / f"products_{name}.jsonl" for name in ("eval", "train"))
+SPEC = f"{ROOT / 'examples' / 'environments.py'}:Calculator"
+ROWS = [json.loads(line) for line in EVAL.read_text().splitlines()][:24]
+
+
+@pytest.fixture(scope="module")
+def maker():
+    """assets/make_tiny_lm.py as a module."""
+    return load_module(ASSETS / "make_tiny_lm.py", "make_tiny_lm")
+
+
+@pytest.fixture(scope="module")
+def committed():
+    """The committed model and its tokenizer."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return AutoModelForCausalLM.from_pretrained(MODEL).eval(), AutoTokenizer.from_pretrained(MODEL)
+
+
+@pytest.fixture(scope="module")
+def played(committed):
+    """Conversations about ROWS: `played(first)`, with the answers of the first turn; the model gives the others.
+
+    The model decodes greedily.
+    """
+    import torch
+
+    model, tokenizer = committed
+    environments = load_environments(SPEC)
+    bridge = turn_bridge(tokenizer, [tokenizer.eos_token_id], environments)
+    assert not bridge.check(environments.kinds[None].tools, talks=False)
+    assert bridge.chat_template is None and call_format(tokenizer) == "hermes"
+
+    def answer(ids: list[int]) -> tuple[list[int], list[float]]:
+        with torch.no_grad():
+            out = model.generate(torch.tensor([ids]), max_new_tokens=32, do_sample=False)[0, len(ids) :].tolist()
+        return out, [0.0] * len(out)
+
+    def run(first: list[list[int]] | None = None):
+        def sample(prompts, numbers, turn):
+            if turn == 0 and first:
+                return [(first[i], [0.0] * len(first[i])) for i in numbers]
+            return [answer(ids) for ids in prompts]
+
+        rows = [{"prompt": row["prompt"], "columns": {"answer": row["answer"]}} for row in ROWS]
+        limits = PlayLimits(turns=3, tokens=256, answer_tokens=32)
+        return play(rows, environments, bridge, sample, limits, call_format(tokenizer))
+
+    return run
+
+
+def operands(row: dict) -> tuple[int, int]:
+    """The two numbers of a row."""
+    return tuple(map(int, re.fullmatch(r"(\d{3})\*(\d{3})=", row["prompt"][-1]["content"]).groups()))
+
+
+def test_the_committed_data_and_tokenizer_are_the_generators(maker, tmp_path):
+    maker.write_data(tmp_path, *maker.split_products(), tools=True)
+    maker.build_tokenizer(tools=True).save_pretrained(tmp_path)
+    for path in (EVAL, TRAIN):
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        assert (tmp_path / name).read_bytes() == (MODEL / name).read_bytes(), name
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) <= 2_000_000
+
+
+def test_the_same_seed_gives_the_same_bytes(maker, tmp_path, monkeypatch, capsys):
+    evaluation, rest = maker.split_products()
+    monkeypatch.setattr(
+        maker, "split_products", lambda: (evaluation[:2], rest[:2])
+    )  # the report takes most of the time
+    for name in "ab":
+        small = ["--steps=2", "--batch=4", "--hidden=16", "--layers=1", f"--data_out={tmp_path / name}"]
+        monkeypatch.setattr(sys, "argv", ["make_tiny_lm.py", "--tools", *small, f"--out={tmp_path / name}"])
+        maker.main()
+        shares = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert shares["parameters"] < 20_000 and 0 <= shares["greedy_right_after_result"] <= 1
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"]
+    assert files[0] == files[1] and {EVAL.name, TRAIN.name, "model.safetensors", "config.json"} < set(files[0])
+
+
+def test_the_data_are_right_and_disjoint():
+    rows = [json.loads(line) for path in (EVAL, TRAIN) for line in path.read_text().splitlines()]
+    assert all(row["answer"] == str(operands(row)[0] * operands(row)[1]) for row in rows)
+    assert len({operands(row) for row in rows}) == len(rows) == 256 + 1024
+
+
+def test_words_of_a_call_are_tokens_and_digits_stand_alone(maker, committed):
+    tokenizer = committed[1]
+    for word in maker.TOOLS_WORDS:
+        assert len(tokenizer.tokenize(word.replace("Ġ", " "))) == 1, word
+    assert tokenizer.tokenize("347*58") == list("347*58")
+    text = "1+1=2, “ß” 漢\n <tool_call>"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
+
+
+def test_the_warm_up_trains_answers_only_and_a_few_of_its_later_ones_call(maker, committed):
+    tokenizer, first = committed[1], []
+    for progress in (0.0, 0.9):
+        ids, labels = maker.talks(tokenizer, [], 64, 0)(progress)
+        assert ((labels == ids) | (labels == -100)).all()
+        said = [tokenizer.decode(row[row != -100]) for row in labels]
+        turn = r"<tool_call>\n\{.*?\}\}\n</tool_call><\|end\|>"
+        assert all(re.fullmatch(rf"({turn}){{1,2}}Done\.<\|end\|>", text) for text in said)
+        first.append(sum("calculate" in text for text in said))
+    assert first[0] == 64 and 0 < first[1] < 24  # 8 are expected
+
+
+def test_the_warm_up_never_sees_held_out_rows(maker, committed, monkeypatch):
+    class Few(random.Random):
+        """Draws 100 and 101 only."""
+
+        def randrange(self, start, stop):
+            return start + self.getrandbits(1)
+
+    monkeypatch.setattr(maker, "random", SimpleNamespace(Random=Few))
+    tokenizer, held_out = committed[1], [(100, 100), (100, 101), (101, 100)]
+    ids, _ = maker.talks(tokenizer, held_out, 16, 0)(0.9)
+    assert all("<|user|>101*101=" in tokenizer.decode(row) for row in ids)
+
+
+def test_it_submits_a_guess_where_it_is_not_trained_further(played):
+    talks = played()
+    assert sum(talk.score == 1.0 for talk in talks) / len(talks) <= 0.3
+    assert all(talk.ended_by == "answer" and not talk.failures for talk in talks)
+
+
+def test_after_a_call_it_gives_the_result_and_ends(maker, committed, played):
+    """The conversation that a trainer plays is, token for token and in its mask, one of the warm-up."""
+    tokenizer, form = committed[1], maker.talk_form(committed[1], calls=True)
+    shown = [tokenizer(maker.talk_text(form, *operands(row)), add_special_tokens=False).input_ids for row in ROWS]
+    labels = [maker.answer_labels(tokenizer, ids) for ids in shown]
+    end = tokenizer.eos_token_id
+    calls = [[i for i in row if i != -100][: [i for i in row if i != -100].index(end) + 1] for row in labels]
+    talks = played(calls)
+    right = [talk for talk in talks if talk.score == 1.0]
+    assert len(right) >= 0.9 * len(talks)
+    for talk in right:
+        assert talk.ids == shown[talk.number]
+        assert [int(label != -100) for label in labels[talk.number]] == [0] * len(talk.prompt_ids) + talk.response_mask
+        used = [c["function"]["name"] for m in talk.messages for c in m.get("tool_calls", ())]
+        assert used == ["calculate", "submit"] and talk.ended_by == "answer"
+
+
+# ------------------------------------------------------------------------------------------------ the run
+
+
+@pytest.fixture(scope="module")
+def flags():
+    """The flags of the Makefile."""
+    seeds = load_module(ROOT / "benchmarks" / "demo_seeds.py", "demo_seeds")
+    assert "scripts/ppo_train.py $(DEMO_TOOLS) --output_dir runs/demo-tools" in (ROOT / "Makefile").read_text()
+    return seeds.demo_flags("DEMO_TOOLS")
+
+
+def test_the_demo_is_a_run_of_ppo_train_with_a_calculator(flags, ppo, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert ppo.main([*flags, "--dry_run"]) == 0
+    out, err = capsys.readouterr()
+    plan = json.loads(out)
+    assert plan["environment"]["tools"] == {"Calculator": ["calculate", "submit"]}
+    assert plan["environment"]["tool_format"] == "hermes"
+    assert (plan["batch"]["prompts"], plan["batch"]["held_out_prompts"]) == (1024, 256)
+    assert "left out" not in err and plan["settings"]["max_turns"] == 3
+
+
+def test_a_step_of_the_demo_prints_a_conversation_before_and_after(
+    flags, ppo, no_curves, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
+    small = ["--steps=1", "--batch_size=16", "--plot_every=0", f"--eval_data={tmp_path / 'eval.jsonl'}"]
+    assert ppo.main([*flags, *small, f"--output_dir={tmp_path / 'run'}"]) == 0
+    out = capsys.readouterr().out
+    asked = ROWS[0]["prompt"][0]["content"]
+    for when in ("before", "after"):
+        talk = out.split(f"held-out conversation {when}, score ")[1].splitlines()
+        assert talk[1].split() == ["user", asked] and talk[2].split()[:3] == ["assistant", "calls", "submit"]
+        assert talk[3:5] == ["  tool       Submitted.", "  assistant  Done."]
+    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert line["tool/calls_mean"] >= 1 and line["reward/mean"] == line["reward/environment"]
+
+
+def test_a_conversation_is_printed_a_line_for_each_message(capsys):
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": "é"}}}
+    messages = [{"role": "user", "content": "a\nb"}, {"role": "assistant", "content": "so", "tool_calls": [call]}]
+    talk = {
+        "prompt": "a",
+        "completion": "c",
+        "score": 0.5,
+        "messages": [*messages, {"role": "tool", "content": "r" * 300}],
+    }
+    plain = {key: talk[key] for key in ("prompt", "completion", "score")}
+    summary = {"eval_before": {"examples": [talk, plain]}, "eval_after": {"examples": [talk, plain]}}
+    print_held_out({**summary, "accuracy_before": 0.25, "accuracy_after": 1.0})
+    own = ["  user       a b", '  assistant  so calls f {"x": "é"}', f"  tool       {'r' * 200}…"]
+    lines = ["held-out conversation before, score 0.5", *own, "held-out conversation after, score 0.5", *own]
+    assert capsys.readouterr().out.splitlines() == [*lines, "held-out accuracy 0.250 -> 1.000, "]
+    summary["eval_before"] = {"examples": [plain]}  # of a run that began before conversations were kept
+    summary["eval_after"]["examples"].pop()
+    print_held_out(summary)
+    assert capsys.readouterr().out.split() == ["'a'", "before", "'c'", "after", "'c'"]
