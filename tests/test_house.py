@@ -266,4 +266,4 @@ def test_make_lists_its_targets():
     if not shutil.which("make"):
         pytest.skip("make is not installed")
     shown = subprocess.run(["make", "-C", str(ROOT)], capture_output=True, text=True, check=True).stdout
-    assert all(f"make {target} " in shown for target in ("demo", "test", "check", "setup", "help"))
+    assert all(f"make {target} " in shown for target in ("demo", "demo-tools", "test", "check", "setup", "help"))
