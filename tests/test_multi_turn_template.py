@@ -510,7 +510,9 @@ def test_minutes_end_a_run_with_everything_saved(folder):
 
 def test_an_interrupt_ends_a_run_with_everything_saved(folder):
     line = [sys.executable, str(PAGE), *flags("--steps", "100000", "--eval_data", "test.jsonl")]
-    process = subprocess.Popen(line, cwd=folder, env=script_env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
+    given = {"cwd": folder, "env": script_env(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(line, **given, preexec_fn=heard)
     metrics = folder / "out" / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
         time.sleep(0.1)
