@@ -4478,9 +4478,16 @@ def run_summary(config: BaseConfig, state: dict) -> dict:
         evaluation = state[f"eval_{when}"]
         if evaluation:
             figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
             summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
             summary |= {f"eval_{when}": evaluation}
     return summary
+
+
+def interval_of(metrics: dict, key: str) -> list[float] | None:
+    """The 95% interval of eval/KEY, where there is one."""
+    ends = [metrics.get(f"eval/{key}_{end}") for end in ("low", "high")]
+    return None if None in ends else ends
 
 
 def report(config: BaseConfig, summary: dict) -> None:
@@ -4503,8 +4510,14 @@ def print_held_out(summary: dict) -> None:
         print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
     for key, (name, form) in HELD_OUT.items():
         if f"{key}_before" in summary:
-            before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
+            before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
             print(f"held-out {name} {before} -> {after}", end=", ")
+
+
+def with_interval(summary: dict, key: str, form: str, when: str) -> str:
+    """A figure of the summary, and its interval where there is one."""
+    ends = summary.get(f"{key}_interval_{when}")
+    return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
 
 
 # ------------------------------------------------------------------------------------ progress (src/parts/progress.py)
