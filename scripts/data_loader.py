@@ -1667,8 +1667,11 @@ def trl_row(row: dict) -> dict:
     return {**row, **turned, "text_fields": texts}
 
 
-def verl_row(row: dict, index: int, split: str) -> dict:
-    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info."""
+def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
+    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info.
+
+    `data_source` is the row's own source where none is named; extra_info keeps that one in any case.
+    """
     gold, kind = next((name for name in ("tests", "answer") if name in row), "none"), kind_of(row)
     truth = row.get(gold, "")
     as_json = not isinstance(truth, str)
@@ -1677,7 +1680,7 @@ def verl_row(row: dict, index: int, split: str) -> dict:
         if name not in ("prompt", gold):
             extra[f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name] = value
     return {
-        "data_source": row.get("source") or "data",
+        "data_source": data_source or row.get("source") or "data",
         "prompt": row["prompt"],
         "ability": kind if kind in ("math", "code") else "chat",
         "reward_model": {"style": "rule", "ground_truth": ENCODER.encode(truth) if as_json else truth},
@@ -1685,18 +1688,21 @@ def verl_row(row: dict, index: int, split: str) -> dict:
     }
 
 
-def target_rows(rows: Iterable[dict], target: str, split: str) -> Iterator[dict]:
+def target_rows(rows: Iterable[dict], target: str, split: str, data_source: str = "") -> Iterator[dict]:
     """Rows in the shape of the target."""
     for index, row in enumerate(rows):
-        yield row if target == "ours" else trl_row(row) if target == "trl" else verl_row(row, index, split)
+        if target == "verl":
+            row = verl_row(row, index, split, data_source)
+        yield trl_row(row) if target == "trl" else row
 
 
-def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train") -> int:
+def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train", data_source: str = "") -> int:
     """Write normalised rows to a .jsonl or .parquet file and return their number; the file appears whole or not at all.
 
     Args:
         target: "ours", "trl" or "verl"; load_rows reads each of them back as it was.
         split: what verl's extra_info.split says.
+        data_source: verl's data_source of all rows; "" is each row's source.
 
     Raises:
         UserError: the path, the target or a column cannot be used.
@@ -1704,7 +1710,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
     rows, path = list(rows), Path(path)
     check_out(path, target)
     with new_file(path) as temporary:
-        return fill_file(lambda: iter(rows), temporary, path.suffix, target, split)
+        return fill_file(lambda: iter(rows), temporary, path.suffix, (target, split, data_source))
 
 
 def check_out(path: Path, target: str) -> None:
@@ -1715,13 +1721,14 @@ def check_out(path: Path, target: str) -> None:
     need(not path.is_dir(), f"got the output {path}, a folder; expected the name of a file")
 
 
-def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, target: str, split: str) -> int:
-    """Write the rows that make_rows gives to a file; parquet asks for them twice."""
+def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, shape: tuple[str, str, str]) -> int:
+    """Write the rows that make_rows gives to a file, shaped as target_rows shapes them; parquet asks for them twice."""
+    target = shape[0]
     if suffix == ".parquet":
-        return write_parquet(lambda: target_rows(make_rows(), target, split), path, target)
+        return write_parquet(lambda: target_rows(make_rows(), *shape), path, target)
     count, dates = 0, {}
     with open(path, "w", encoding="utf-8", newline="\n") as f:
-        for row in target_rows(make_rows(), target, split):
+        for row in target_rows(make_rows(), *shape):
             f.write(json_line(row))
             count += 1
             if target != "ours":
@@ -2381,6 +2388,7 @@ def make_command() -> argparse.ArgumentParser:
     flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
     flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
     flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
+    flag("data_source", "verl's data_source of all rows (default: each row's source)", metavar="NAME")
     flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
     flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
     flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
@@ -2419,6 +2427,9 @@ def settings_of(args) -> Settings:
         args.out or not (args.split or args.shuffle is not None),
         "got --split or --shuffle without --out; expected --out",
     )
+    wrong = f"got --data_source with --for {args.target}; expected --for verl, which has such a column"
+    need(args.target == "verl" or args.data_source is None, wrong)
+    need(args.data_source != "", "got --data_source ''; expected a name, such as openai/gsm8k")
     need(args.split or args.seed is None, "got --seed without --split; expected both; try --shuffle SEED for an order")
     need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
     wrong = [item for item in args.map if "=" not in item]
@@ -2558,9 +2569,8 @@ class Run:
             with open(temporary, "wb") as f:
                 f.writelines(self.good.lines(order))
             return len(self.good) if order is None else len(order)
-        return fill_file(
-            lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, self.args.target, split
-        )
+        shape = (self.args.target, split, self.args.data_source or "")
+        return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
 
     def report(self) -> dict:
         """The report that --json prints."""

@@ -1187,6 +1187,8 @@ def test_validate_reports_and_writes_nothing(tmp_path, name, code):
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--split", "eval"], "split"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--split", "1.0"], "try --split 0.1"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--seed", "1"], "got --seed without --split"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--data_source", "a"], "expected --for verl"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--for", "verl", "--data_source", ""], "got --data_source ''"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--system_prompt", "no_such.txt"], "no_such.txt"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--map", "prompt"], "map"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--limit", "0"], "limit"),
@@ -1284,6 +1286,18 @@ def test_map_and_stdin(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [row["answer"] for row in read_jsonl(out)] == ["42", "2"]
     assert read_jsonl(out)[0]["prompt"] == [user("6*7?")]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_data_source_is_named_for_verl_and_the_rows_source_stays(tmp_path, loader, suffix):
+    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "source": "mine"} for i in range(4)]
+    path, out = write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / f"out.{suffix}"
+    done = command(path, "--for", "verl", "--data_source", "openai/gsm8k", "--split", "1", "--out", out)
+    assert done.returncode == 0, done.stderr
+    for file, count in ((out, 3), (tmp_path / f"out.eval.{suffix}", 1)):
+        written = read_jsonl(file) if suffix == "jsonl" else table_of(file).to_pylist()
+        assert [row["data_source"] for row in written] == ["openai/gsm8k"] * count
+        assert {row["source"] for row in loader.load_rows([str(file)]).rows} == {"mine"}
 
 
 @pytest.mark.parametrize("target", ["trl", "verl"])

@@ -38,6 +38,7 @@ def make_command() -> argparse.ArgumentParser:
     flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
     flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
     flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
+    flag("data_source", "verl's data_source of all rows (default: each row's source)", metavar="NAME")
     flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
     flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
     flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
@@ -76,6 +77,9 @@ def settings_of(args) -> Settings:
         args.out or not (args.split or args.shuffle is not None),
         "got --split or --shuffle without --out; expected --out",
     )
+    wrong = f"got --data_source with --for {args.target}; expected --for verl, which has such a column"
+    need(args.target == "verl" or args.data_source is None, wrong)
+    need(args.data_source != "", "got --data_source ''; expected a name, such as openai/gsm8k")
     need(args.split or args.seed is None, "got --seed without --split; expected both; try --shuffle SEED for an order")
     need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
     wrong = [item for item in args.map if "=" not in item]
@@ -215,9 +219,8 @@ class Run:
             with open(temporary, "wb") as f:
                 f.writelines(self.good.lines(order))
             return len(self.good) if order is None else len(order)
-        return fill_file(
-            lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, self.args.target, split
-        )
+        shape = (self.args.target, split, self.args.data_source or "")
+        return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
 
     def report(self) -> dict:
         """The report that --json prints."""

@@ -39,6 +39,8 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     held_out, more = rows[:1], []
     if source:
         held_out, more = verl_rows(read_rows(source), config.prompt_column, "test", Path(source).stem)
+    for row in [*rows, *held_out] if config.data_source else ():
+        row["data_source"] = config.data_source
     prompts = config.batch_size // config.group_size
     need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
