@@ -26,9 +26,6 @@ class Config(BaseConfig):
     model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
     data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
     eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
-    data_source: str = setting(
-        "", "verl's data_source of all rows (default: their column source, else the file's name)"
-    )
     prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
     chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
@@ -180,6 +177,9 @@ class Config(BaseConfig):
     sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
     offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
+    data_source: str = setting(
+        "", "verl's data_source of all rows (default: their column source, else the file's name)"
+    )
     overrides: str = setting(
         "", "FILE of overrides written by hand, KEY=VALUE a line, # comments: --check composes and validates it alone"
     )
