@@ -24,20 +24,24 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
                 json[:KEY,KEY]   (an argument that ends in *NUMBER needs a weight of its own)
 
 --from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
-async or a preset too, to verl's compute_score, and a compute_score to TRL. The port imports FILE.py by its path from
-the output, so keep both together. It sees one row at a time in verl, without `completion_ids` (verl_train.py's reward
-manager gives them); an exception there scores 0 and sets `raised`, as verl would go on without the row.
+async or a preset too, to verl's compute_score, and a compute_score to TRL. A list of functions becomes their weighted
+sum, for verl or (--for trl) for TRL: --weights has a number for each, or names a list in FILE.py; a preset has its own.
+The port imports FILE.py by its path from the output, so keep both together; nothing may train there. It sees one row at
+a time in verl, without `completion_ids` (verl_train.py's reward manager gives them); an exception there scores 0 and
+sets `raised`, as verl would go on without the row.
 
 Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
     python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
+    python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
 Exit codes: 0 written or printed, 2 bad input.
 """
 
 import argparse
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -146,7 +150,10 @@ def load_rewards(spec: str) -> list[tuple]:
     need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+        weights = getattr(found, "weights", [1.0] * len(found))
+        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
+        need(len(weights) == len(found), number)
+        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
@@ -439,8 +446,8 @@ LOAD_SOURCE = '''
 SOURCE = Path(__file__).resolve().parent / @SOURCE@  # keep it there
 
 
-def source():
-    """What is ported here."""
+def source(name: str = "@FUNCTION@"):
+    """What is ported here, or another member of its file."""
     module = f"reward_source_{zlib.crc32(str(SOURCE).encode())}"
     if module not in sys.modules:
         if not SOURCE.is_file():
@@ -449,20 +456,19 @@ def source():
         loaded = importlib.util.module_from_spec(spec)
         sys.modules[module] = loaded
         spec.loader.exec_module(loaded)
-    return sys.modules[module].@FUNCTION@
+    return getattr(sys.modules[module], name)
 
 
 source()  # so that a missing file stops the trainer at its start
 '''
 
-TO_VERL = '''
+PARTS = '''
 
 def parts() -> dict:
-    """{name: (function, weight)}: one function, or those of a preset."""
+    """{name: (function, weight)}: one function, or those of a list."""
     found, named = source(), {}
     functions = [found] if callable(found) else found
-    weights = [1.0] * len(functions) if callable(found) else getattr(found, "weights", [1.0] * len(functions))
-    for function, weight in zip(functions, weights, strict=True):
+    for function, weight in zip(functions, @WEIGHTS@, strict=True):
         name = getattr(function, "__name__", type(function).__name__)
         while name in named:
             name += "_2"
@@ -475,33 +481,44 @@ def takes_one(function) -> bool:
     return bool({"prompt", "completion"} & {*inspect.signature(function).parameters})
 
 
-def arguments_of(function, text: str, row: dict) -> dict:
-    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
-    completion = [{"role": "assistant", "content": text}] if CHAT else text
-    given = {name: [value] for name, value in row.items() if name != "prompt"}
-    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
-    if takes_one(function):
-        given = row | {"prompt": row.get("prompt"), "completion": text}
-    given["trainer_state"] = None
-    given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
+def taken(function, given: dict) -> dict:
+    """Those of the arguments that a function takes."""
     parameters = inspect.signature(function).parameters.values()
     fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     missing = [p.name for p in fixed if p.default is p.empty and p.name not in given]
     if missing:
-        columns = ", ".join(sorted(row)) or "none"
+        columns = ", ".join(sorted({*given} - {*SILENT, "prompt", "prompts", "completion", "completions"})) or "none"
         raise TypeError(f"got the columns {columns}; expected {', '.join(missing)} too; try extra_info or GOLD")
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return given
     return {p.name: given[p.name] for p in fixed if p.name in given}
 
 
+SILENT = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
+def arguments_of(function, text: str, row: dict, extras: dict = SILENT) -> dict:
+    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
+    completion = [{"role": "assistant", "content": text}] if CHAT else text
+    given = {name: [value] for name, value in row.items() if name != "prompt"}
+    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
+    if takes_one(function):
+        given = row | {"prompt": row.get("prompt"), "completion": text}
+    return taken(function, given | extras)
+
+
+def number(value) -> float | None:
+    """A score as a float, or None."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"got the score {value}; expected a finite number or None")
+    return None if value is None else float(value)
+
+
 def only(function, values) -> float | None:
     """The one score of a sample or a batch of one."""
     values = values.tolist() if hasattr(values, "tolist") else values
     (value,) = [values] if takes_one(function) else values
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"got the score {value}; expected a finite number or None")
-    return None if value is None else float(value)
+    return number(value)
 
 
 def summed(scores: dict) -> float | None:
@@ -509,7 +526,9 @@ def summed(scores: dict) -> float | None:
     weights = {name: weight for name, (_, weight) in parts().items()}
     known = [weights[name] * value for name, value in scores.items() if value is not None]
     return sum(known) if known else None
+'''
 
+TO_VERL = '''
 
 @ASYNC@def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
     """The reward by verl's contract, which knows no None: the score is 0, and `applies` too."""
@@ -532,6 +551,52 @@ ORIGINAL_ASYNC = """found = function(**arguments_of(function, text, row))
             scores[name] = only(function, found)"""
 CALL_ASYNC = """found = await asyncio.to_thread(function, **arguments)
             scores[name] = only(function, await found if inspect.isawaitable(found) else found)"""
+
+TO_TRL_SUM = '''
+
+def results_of(function, completions, rows: list[dict], given: dict) -> list:
+    """What a function returns: one result for each sample if it takes one, else one for the batch."""
+    if not takes_one(function):
+        return [function(**taken(function, given))]
+    extras = {name: given[name] for name in SILENT if name in given}
+    pairs = zip(map(completion_text, completions), rows, strict=True)
+    return [function(**arguments_of(function, text, row, SILENT | extras)) for text, row in pairs]
+
+
+def values_of(function, results: list, count: int) -> list[float | None]:
+    """The scores of a batch."""
+    values = results if takes_one(function) else results[0]
+    values = [number(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
+    if len(values) != count:
+        raise ValueError(f"got {len(values)} scores; expected {count}, one a completion")
+    return values
+
+
+@ASYNC@def @NAME@(prompts, completions, @GIVEN@**columns) -> list[float | None]:
+    """The weighted sum of @FUNCTION@ by TRL's contract: of the parts that apply, None where none does."""
+    columns, count = {@PASSED@**columns}, len(completions)
+    rows = rows_of(prompts, count, columns)
+    given = SILENT | columns | {"prompts": prompts, "completions": completions}
+    results = {name: results_of(function, completions, rows, given) for name, (function, _) in parts().items()}
+@GATHERED@    scores = {name: values_of(function, results[name], count) for name, (function, _) in parts().items()}
+    for name, values in scores.items():
+        known = [value for value in values if value is not None]
+        if known:
+            given["log_metric"](f"reward/{name}", sum(known) / len(known))
+    return [summed({name: values[i] for name, values in scores.items()}) for i in range(count)]
+'''
+GATHERED = """    waits = {name: asyncio.gather(*map(waited, own)) for name, own in results.items()}  # all at once
+    results = {name: await own for name, own in waits.items()}
+"""
+
+TEST_TO_TRL_SUM = """
+    for case in CASES:
+        text, row, expected = case
+        columns = {name: [value] for name, value in row.items() if name != "prompt"}
+        completion = [{"role": "assistant", "content": text}] if CHAT else text
+        expected = original_score(text, row) if expected == "the original's" else expected
+        got = @RUN@@NAME@([row.get("prompt")], [completion], **columns)@END@[0]
+        results.append(("TRL", case, got, expected))"""
 
 TEST_TO_VERL = """
     for case in CASES:
@@ -566,9 +631,9 @@ def loop():
 
 WAITED = '''
 
-async def waited(awaitable):
-    """The result of an awaitable."""
-    return await awaitable
+async def waited(found):
+    """What is found, or what awaiting it gives."""
+    return await found if inspect.isawaitable(found) else found
 '''
 
 TO_TRL = '''
@@ -1096,6 +1161,73 @@ def format_cases(tags: list[str]) -> list[tuple]:
     ]
 
 
+# ------------------------------------------------------------ weights (src/programs/create_reward_template/weights.py)
+
+
+def check_import(spec: str, file: str) -> None:
+    """Raise UserError for a file that trains when it is imported: a port imports it, here and in every worker."""
+    if not Path(file).is_file():
+        return
+    try:
+        body = ast.parse(Path(file).read_text(encoding="utf-8")).body
+    except (SyntaxError, ValueError):
+        return  # importing it says more
+    calls = [line.value.func for line in body if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call)]
+    trains = [ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "train"]
+    got = f"got --from {spec!r}: {Path(file).name} calls {', '.join(trains)}() when it is imported"
+    need(not trains, f'{got}; expected rewards that import alone; try it below `if __name__ == "__main__":`')
+
+
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def weights_in(members: dict) -> dict[str, list]:
+    """The lists of numbers among a module's members."""
+    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
+    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
+
+
+def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
+    """(line of settings, expression) for the weights of --from, a function, a preset or a list.
+
+    Raises:
+        UserError: a list has no weights, or not one for each of its functions.
+    """
+    members = vars(import_file("reward", args.source, file))
+    found, given = members[name], args.weights
+    got = f"got --weights {' '.join(given or [])}"
+    if not isinstance(found, list):
+        need(
+            not given, f"{got} with one function; expected a list of them; try --from {file}:{name}*{(given or '1')[0]}"
+        )
+        return "", "[1.0]"
+    if hasattr(found, "weights"):
+        need(not given, f"{got} with {name}, which has weights of its own, {found.weights}; expected none")
+        return "", "found.weights"
+    lists, count = weights_in(members), len(found)
+    functions = f"a list of {count} functions" if count > 1 else "a list of 1 function"
+    if not given:
+        named = next((other for other, values in lists.items() if len(values) == count), "")
+        advice = f"try --weights {named or ' '.join(['1.0'] * count)}"
+        raise UserError(f"got {functions} without weights, {name} of {file}; expected one for each; {advice}")
+    if len(given) == 1 and given[0].isidentifier():
+        near = (
+            f"expected a list of numbers in {file}, such as {', '.join(lists)}" if lists else f"{file} has no such list"
+        )
+        need(given[0] in lists, f"{got}; {near}")
+        need(len(lists[given[0]]) == count, f"{got}, {len(lists[given[0]])} weights, for {functions}; expected {count}")
+        return "", f'source("{given[0]}")'
+    try:
+        numbers = [float(text) for text in given]
+    except ValueError:
+        numbers = []
+    need(numbers and all(map(is_weight, numbers)), f"{got}; expected numbers, or the name of a list of them in {file}")
+    need(len(numbers) == count, f"{got}, {len(numbers)} weights, for {functions}; expected {count}")
+    return f"WEIGHTS = {numbers}  # of {name}, in its order\n", "WEIGHTS"
+
+
 # ---------------------------------------------------------------- ports (src/programs/create_reward_template/ports.py)
 
 
@@ -1107,22 +1239,28 @@ def is_async_callable(function) -> bool:
 def ported(args) -> str:
     """The text of a port of --from, which fixes args.target and args.name."""
     spec = args.source
-    pairs = load_rewards(spec)
     file, _, name = spec.partition("*")[0].rpartition(":")
+    check_import(spec, file)
+    pairs = load_rewards(spec)
     signatures = [inspect.signature(function).parameters for function, _ in pairs]
-    is_verl = len(pairs) == 1 and {"solution_str", "ground_truth"} <= {*signatures[0]}
+    weights = weights_of_list(args, file, name)
+    one = len(pairs) == 1 and weights[1] == "[1.0]"
+    is_verl = one and {"solution_str", "ground_truth"} <= {*signatures[0]}
     is_trl = not is_verl and all(is_per_sample(f) or "completions" in inspect.signature(f).parameters for f, _ in pairs)
     expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
     expected += "or (prompt, completion, **columns) for one sample"
     need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
     target = "trl" if is_verl else "verl"
-    lacking = f"expected --for {target}, the contract that it does not have"
-    need(args.target in (None, target), f"got --for {args.target} with --from {spec!r}; {lacking}")
-    args.target = target
+    if is_verl or (one and not is_per_sample(pairs[0][0])):
+        lacking = f"expected --for {target}, the contract that it does not have"
+        need(args.target in (None, target), f"got --for {args.target} with --from {spec!r}; {lacking}")
+    args.target = args.target or target
+    if not one and name == args.name:  # a function is not called REWARDS
+        args.name = name.lower() if name.isupper() else name
     path = os.path.relpath(Path(file).resolve(), Path(args.output or "reward.py").resolve().parent)
     need(path != Path(args.output or "").name, f"got --output {args.output}, the file of --from; expected another")
-    make = port_to_trl if is_verl else port_to_verl
-    return make(args, pairs, signatures, {"function": name, "source": json.dumps(path)})
+    words = {"function": name, "source": json.dumps(path), "weights": weights[1]}
+    return port_to_trl(args, pairs, signatures, words) if is_verl else port_of_trl(args, pairs, weights[0], words)
 
 
 def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
@@ -1141,37 +1279,60 @@ def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
     return [(text, {gold: "42"}, original) for text in texts]
 
 
-def port_to_verl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
-    """A compute_score for rewards of TRL's contract."""
-    whole = any(getattr(function, "needs_group", False) for function, _ in pairs)
-    got = f"got --from {args.source!r}, which compares the completions of a prompt"
-    need(not whole, f"{got}; verl scores each by itself; try ppo_train.py or grpo_train.py, which hand over groups")
+def required_columns(args, pairs: list[tuple]) -> tuple[list[str], set[str]]:
+    """(columns that functions of TRL's contract require, all that they name); UserError for what verl cannot give."""
+    signatures = [inspect.signature(function).parameters for function, _ in pairs]
     named = [p for s in signatures for p in s.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     own = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
     own |= {"prompt", "completion"}
     required = list(dict.fromkeys(p.name for p in named if p.default is p.empty and p.name not in own))
     taken = {p.name for p in named}
+    if args.target == "trl":
+        return required, taken
+    whole = any(getattr(function, "needs_group", False) for function, _ in pairs)
+    got = f"got --from {args.source!r}, which compares the completions of a prompt"
+    need(not whole, f"{got}; verl scores each by itself; try ppo_train.py or grpo_train.py, which hand over groups")
     for name in ("completion_ids", "environments"):
         demanded = any(p.name == name and p.default is p.empty for p in named)
         need(not demanded, f"got --from {args.source!r}, which requires {name}; verl gives none; try a length in words")
         if name in taken:
-            say(f"note: {name} is not given in verl: {words['function']} goes by what it does without")
-    usual = [n for n in ("answer", "tests", "test_cases", "solution", "ground_truth", "label") if n in taken]
+            of_source = args.source.partition("*")[0].rpartition(":")[2]
+            say(f"note: {name} is not given in verl: {of_source} goes by what it does without")
+    return required, taken
+
+
+def port_of_trl(args, pairs: list[tuple], settings: str, words: dict) -> str:
+    """Rewards of TRL's contract, or of one sample, as a compute_score, as one reward of TRL's contract, or both."""
+    required, named = required_columns(args, pairs)
+    usual = [n for n in ("answer", "tests", "test_cases", "solution", "ground_truth", "label") if n in named]
     gold = args.gold_column or next(iter([*(n for n in usual if n in required), *required, *usual]), "answer")
     is_async = any(is_async_callable(function) for function, _ in pairs)
     marks = {"async": "async " * is_async, "call": CALL_ASYNC if is_async else CALL_SYNC}
-    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async}
-    marks["original"] = ORIGINAL_ASYNC if is_async else ORIGINAL_SYNC
+    marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "name": args.name}
+    marks |= {"original": ORIGINAL_ASYNC if is_async else ORIGINAL_SYNC, "gathered": GATHERED * is_async}
+    marks |= {"given": "".join(f"{n}, " for n in required), "passed": "".join(f'"{n}": {n}, ' for n in required)}
+    for_trl, for_verl = args.target != "verl", args.target != "trl"
     weight = float(args.source.partition("*")[2] or 1)
-    settings = f'\nGOLD = "{gold}"  # the column that verl calls ground_truth; the others are read from extra_info\n'
-    settings += f"WEIGHT = {weight}\nCHAT = {args.completions == 'messages'}  # completions as chat messages, or text"
+    about = "the column that verl calls ground_truth; the others are read from extra_info"
+    head = f'\nGOLD = "{gold}"  # {about}\n' if for_verl else "\n"
+    head += f"WEIGHT = {weight}\n{settings}CHAT = {args.completions == 'messages'}"
+    head += (
+        "  # completions as chat messages, or text"
+        if for_verl
+        else "  # completions of the self-test: as chat, or text"
+    )
     cases = listing("CASES", "(completion, columns of the row, score)", port_cases(args, gold, required))
-    body = settings + put_in(LOAD_SOURCE + VERL_ROW + TO_VERL, **marks, **words) + cases
-    body += (LOOP + WAITED) * is_async + put_in(ORIGINAL_SCORE, **marks)
-    body += put_in(SELF_TEST, setup="", body=put_in(TEST_TO_VERL, **marks) + SPREAD)
-    about = f"{words['function']} of {Path(args.source.rpartition(':')[0]).name}, a reward of TRL's contract, for verl."
+    parts = LOAD_SOURCE + VERL_ROW * for_verl + (COMPLETION_TEXT + TRL_ROWS) * for_trl + PARTS
+    body = head + put_in(parts + TO_VERL * for_verl + TO_TRL_SUM * for_trl, **marks, **words) + cases
+    body += LOOP * is_async + WAITED * is_async + put_in(ORIGINAL_SCORE, **marks)
+    test = TEST_TO_VERL * for_verl + TEST_TO_TRL_SUM * for_trl
+    body += put_in(SELF_TEST, setup="", body=put_in(test, **marks) + SPREAD)
+    contracts = " and ".join(["TRL"] * for_trl + ["verl"] * for_verl)
+    about = f"{words['function']} of {Path(args.source.rpartition(':')[0]).name}, "
+    kind = "a reward of TRL's contract" if words["weights"] == "[1.0]" else "the weighted sum of a list"
+    about += f"{kind}, for {contracts}."
     columns = ", ".join(n for n in [*required, "prompt"] if n != gold)
-    return with_imports(head_of(about, usage_notes(args, "", gold, columns)), body)
+    return with_imports(head_of(about, usage_notes(args, args.name, gold, columns)), body)
 
 
 def port_to_trl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
@@ -1208,6 +1369,7 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "combine": ("custom",),
     **dict.fromkeys(("base_url", "judge_model", "rubric"), ("llm_judge",)),
     "completions": ("--from",),
+    "weights": ("--from",),
     "data_source": ("--from",),
     "gold_column": ("math", "code", "qa", "llm_judge", "--from"),
 }
@@ -1241,6 +1403,12 @@ def template_parser() -> argparse.ArgumentParser:
         "trl, verl or both (default: both; with --from the other contract)",
         dest="target",
         choices=["trl", "verl", "both"],
+    )
+    flag(
+        "weights",
+        "--from a list: a number for each function, or a list's name in the same file",
+        nargs="+",
+        metavar="W",
     )
     flag("output", "file to write", metavar="FILE.py")
     flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")

@@ -19,6 +19,7 @@ parsed, never run; paths and URLs in the data are never opened; nothing is unpic
 
     python scripts/data_loader.py train.jsonl --out clean.jsonl                       # any known form, detected
     python scripts/data_loader.py train.jsonl test.csv --inspect --tokenizer MODEL    # lengths, duplicates, overlap
+    python scripts/data_loader.py train.jsonl --split 0.1 --seed 0 --out part.jsonl    # and part.eval.jsonl
     python scripts/data_loader.py "data/*.jsonl.gz" --for verl --shuffle 0 --split eval=200 --out train.parquet
 
 Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothing is written).
@@ -47,6 +48,7 @@ import random
 import re
 import sys
 import tempfile
+import unicodedata
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -1665,8 +1667,11 @@ def trl_row(row: dict) -> dict:
     return {**row, **turned, "text_fields": texts}
 
 
-def verl_row(row: dict, index: int, split: str) -> dict:
-    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info."""
+def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
+    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info.
+
+    `data_source` is the row's own source where none is named; extra_info keeps that one in any case.
+    """
     gold, kind = next((name for name in ("tests", "answer") if name in row), "none"), kind_of(row)
     truth = row.get(gold, "")
     as_json = not isinstance(truth, str)
@@ -1675,7 +1680,7 @@ def verl_row(row: dict, index: int, split: str) -> dict:
         if name not in ("prompt", gold):
             extra[f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name] = value
     return {
-        "data_source": row.get("source") or "data",
+        "data_source": data_source or row.get("source") or "data",
         "prompt": row["prompt"],
         "ability": kind if kind in ("math", "code") else "chat",
         "reward_model": {"style": "rule", "ground_truth": ENCODER.encode(truth) if as_json else truth},
@@ -1683,18 +1688,21 @@ def verl_row(row: dict, index: int, split: str) -> dict:
     }
 
 
-def target_rows(rows: Iterable[dict], target: str, split: str) -> Iterator[dict]:
+def target_rows(rows: Iterable[dict], target: str, split: str, data_source: str = "") -> Iterator[dict]:
     """Rows in the shape of the target."""
     for index, row in enumerate(rows):
-        yield row if target == "ours" else trl_row(row) if target == "trl" else verl_row(row, index, split)
+        if target == "verl":
+            row = verl_row(row, index, split, data_source)
+        yield trl_row(row) if target == "trl" else row
 
 
-def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train") -> int:
+def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train", data_source: str = "") -> int:
     """Write normalised rows to a .jsonl or .parquet file and return their number; the file appears whole or not at all.
 
     Args:
         target: "ours", "trl" or "verl"; load_rows reads each of them back as it was.
         split: what verl's extra_info.split says.
+        data_source: verl's data_source of all rows; "" is each row's source.
 
     Raises:
         UserError: the path, the target or a column cannot be used.
@@ -1702,7 +1710,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
     rows, path = list(rows), Path(path)
     check_out(path, target)
     with new_file(path) as temporary:
-        return fill_file(lambda: iter(rows), temporary, path.suffix, target, split)
+        return fill_file(lambda: iter(rows), temporary, path.suffix, (target, split, data_source))
 
 
 def check_out(path: Path, target: str) -> None:
@@ -1713,13 +1721,14 @@ def check_out(path: Path, target: str) -> None:
     need(not path.is_dir(), f"got the output {path}, a folder; expected the name of a file")
 
 
-def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, target: str, split: str) -> int:
-    """Write the rows that make_rows gives to a file; parquet asks for them twice."""
+def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, shape: tuple[str, str, str]) -> int:
+    """Write the rows that make_rows gives to a file, shaped as target_rows shapes them; parquet asks for them twice."""
+    target = shape[0]
     if suffix == ".parquet":
-        return write_parquet(lambda: target_rows(make_rows(), target, split), path, target)
+        return write_parquet(lambda: target_rows(make_rows(), *shape), path, target)
     count, dates = 0, {}
     with open(path, "w", encoding="utf-8", newline="\n") as f:
-        for row in target_rows(make_rows(), target, split):
+        for row in target_rows(make_rows(), *shape):
             f.write(json_line(row))
             count += 1
             if target != "ours":
@@ -2310,6 +2319,57 @@ def plot_lengths(stats: Stats, path: Path) -> None:
     pyplot.close(figure)
 
 
+# --------------------------------------------------------------------- held out (src/programs/data_loader/held_out.py)
+
+
+def same_prompt(prompt: list[dict]) -> bytes:
+    """A digest that is equal for prompts alike but for case, white space, Unicode form and their system prompt."""
+    asked = [message for message in prompt if message["role"] not in ("system", "developer")]
+    texts = [unicodedata.normalize("NFKC", message["content"]).casefold().split() for message in asked]
+    return digest([[message["role"], " ".join(words)] for message, words in zip(asked, texts, strict=True)])
+
+
+def split_size(text: str, count: int) -> tuple[str, int]:
+    """(name, rows) of --split: NAME=N, NAME=SHARE, or N or SHARE alone, whose name is eval."""
+    name, _, size = text.rpartition("=")
+    name = name if "=" in text else "eval"
+    try:
+        number = int(size) if size.isdigit() else round(float(size) * count)
+    except (ValueError, OverflowError):
+        number = 0
+    good = re.fullmatch(r"\w+", name) and name != "rejected" and 0 < number < count
+    expected = f"expected NAME=N with N from 1 to {count - 1}, or a share, or one of these alone; try --split 0.1"
+    need(good, f"got --split {text} of {count} rows; {expected}")
+    return name, number
+
+
+def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
+    """Rows to hold out, whole prompts at random: `size` of them, or as near below it as prompts of several rows allow.
+
+    Args:
+        prompts: `same_prompt` of each row.
+
+    Raises:
+        UserError: there is one prompt only.
+    """
+    groups: dict[bytes, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        groups.setdefault(prompt, []).append(row)
+    got = f"got --split of {len(prompts)} rows of one prompt"
+    need(len(groups) > 1, f"{got}; expected several prompts, as rows of one stay together")
+    generator, owned = random.Random(seed), [*groups.values()]
+    picked = generator.sample(range(len(owned)), min(size, len(owned)))
+    rest = [*{*range(len(owned))}.difference(picked)]
+    generator.shuffle(rest)  # where those picked have too many rows each
+    chosen: set[int] = set()
+    for group in [*picked, *rest]:
+        if len(chosen) + len(owned[group]) <= size:
+            chosen.update(owned[group])
+        if len(chosen) == size:
+            break
+    return chosen or {*min((owned[group] for group in picked), key=len)}
+
+
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
 
@@ -2328,12 +2388,15 @@ def make_command() -> argparse.ArgumentParser:
     flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
     flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
     flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
+    flag("data_source", "verl's data_source of all rows (default: each row's source)", metavar="NAME")
     flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
     flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
     flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
     flag("validate", "only report bad rows; exit 1 if there are any", action="store_true")
     flag("limit", "stop after N good rows", type=int, metavar="N")
-    flag("split", "NAME=N or NAME=SHARE: so many rows go to OUT.NAME.jsonl", metavar="NAME=N")
+    split = "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl"
+    flag("split", split, metavar="[NAME=]N")
+    flag("seed", "of --split (default: that of --shuffle, else 0)", type=int, metavar="SEED")
     flag("dedup", "leave out rows whose prompt, answer, tests and completions came before", action="store_true")
     flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
     flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
@@ -2364,6 +2427,10 @@ def settings_of(args) -> Settings:
         args.out or not (args.split or args.shuffle is not None),
         "got --split or --shuffle without --out; expected --out",
     )
+    wrong = f"got --data_source with --for {args.target}; expected --for verl, which has such a column"
+    need(args.target == "verl" or args.data_source is None, wrong)
+    need(args.data_source != "", "got --data_source ''; expected a name, such as openai/gsm8k")
+    need(args.split or args.seed is None, "got --seed without --split; expected both; try --shuffle SEED for an order")
     need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
     wrong = [item for item in args.map if "=" not in item]
     need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
@@ -2441,7 +2508,7 @@ class Run:
         self.good, self.bad = Spool(folder), Spool(folder)
         self.stats = Stats(open_tokenizer(args.tokenizer) if args.tokenizer else None)
         self.reader = RowReader(args.inputs, settings, self.reject)
-        self.prompts: list[bytes] = []  # digests, for the overlap of a split
+        self.prompts: list[bytes] = []  # digests, for a split
         self.outputs: list[dict] = []
 
     def reject(self, item: dict) -> None:
@@ -2462,7 +2529,7 @@ class Run:
             if args.out:
                 self.good.add(json_line(row))
             if args.split:
-                self.prompts.append(digest(row["prompt"]))
+                self.prompts.append(same_prompt(row["prompt"]))
 
     def parts(self) -> list[tuple[Path, str, list[int] | None]]:
         """(path, split name, order of rows) of each output."""
@@ -2472,21 +2539,11 @@ class Run:
             random.Random(args.shuffle).shuffle(order)
         if not args.split:
             return [(args.out, "train", order)]
-        name, _, size = args.split.partition("=")
-        try:
-            size = int(size) if size.isdigit() else round(float(size) * count)
-        except (ValueError, OverflowError):
-            size = 0
-        good = re.fullmatch(r"\w+", name) and name != "rejected" and 0 < size < count
-        need(
-            good, f"got --split {args.split} of {count} rows; expected NAME=N with N from 1 to {count - 1}, or a share"
-        )
-        chosen = set(random.Random(args.shuffle or 0).sample(range(count), size))
+        name, size = split_size(args.split, count)
+        chosen = held_out_rows(self.prompts, size, args.seed if args.seed is not None else args.shuffle or 0)
+        if len(chosen) != size:
+            say(f"note: {len(chosen)} rows are held out, not {size}, as rows of one prompt stay together")
         held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
-        shared = len({self.prompts[i] for i in held} & {self.prompts[i] for i in rest})
-        if shared:
-            say(f"warning: {shared} prompts stand in both {args.out} and its {name} part; try --dedup")
-        self.shared = shared
         return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
     def write(self) -> None:
@@ -2496,7 +2553,10 @@ class Run:
             for path, split, order in self.parts():
                 temporary = stack.enter_context(new_file(path))
                 count = self.write_part(temporary, path, split, order)
-                self.outputs.append({"path": str(path), "rows": count, "split": split, "for": args.target})
+                output = {"path": str(path), "rows": count, "split": split, "for": args.target}
+                if args.split:
+                    output["prompts"] = len({self.prompts[row] for row in order})
+                self.outputs.append(output)
             if args.on_bad == "skip":
                 path = args.out.with_suffix(".rejected.jsonl")
                 with open(stack.enter_context(new_file(path)), "wb") as f:
@@ -2509,9 +2569,8 @@ class Run:
             with open(temporary, "wb") as f:
                 f.writelines(self.good.lines(order))
             return len(self.good) if order is None else len(order)
-        return fill_file(
-            lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, self.args.target, split
-        )
+        shape = (self.args.target, split, self.args.data_source or "")
+        return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
 
     def report(self) -> dict:
         """The report that --json prints."""
@@ -2564,7 +2623,8 @@ def print_summary(run: Run) -> None:
     print(f"{report['kind']}: {report['why']}")
     print(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
     for output in report["outputs"]:
-        print(f"wrote {output['path']}: {output['rows']} rows")
+        prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
+        print(f"wrote {output['path']}: {output['rows']} rows{prompts}")
     stats = report["stats"]
     for name, item in stats.get("fields", {}).items():
         print(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")

@@ -17,7 +17,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
     code             runs in sandbox.py; unbiased pass@k (Chen 2021, eq. 1)          k=1/10, timeout_s=3
     perplexity       per token, word and byte, bits per byte                         bos=lm_eval|once|none, stride=N
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
-    reward           reward functions with TRL's signature                           reward:FILE.py:function[*weight]
+    reward           reward functions with TRL's signature, or of one sample         reward:FILE.py:function[*weight]
     custom           your own prompt and score                                       custom:FILE.py:name
     environment      conversations with --environment FILE.py:Class, as ppo_train    k=1/10
 Every task also takes data=FILE, limit=N and max_new_tokens=N.
@@ -697,7 +697,10 @@ def load_rewards(spec: str) -> list[tuple]:
     need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+        weights = getattr(found, "weights", [1.0] * len(found))
+        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
+        need(len(weights) == len(found), number)
+        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }

@@ -1067,7 +1067,10 @@ def load_rewards(spec: str) -> list[tuple]:
     need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+        weights = getattr(found, "weights", [1.0] * len(found))
+        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
+        need(len(weights) == len(found), number)
+        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
@@ -3116,9 +3119,16 @@ def run_summary(config: BaseConfig, state: dict) -> dict:
         evaluation = state[f"eval_{when}"]
         if evaluation:
             figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
             summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
             summary |= {f"eval_{when}": evaluation}
     return summary
+
+
+def interval_of(metrics: dict, key: str) -> list[float] | None:
+    """The 95% interval of eval/KEY, where there is one."""
+    ends = [metrics.get(f"eval/{key}_{end}") for end in ("low", "high")]
+    return None if None in ends else ends
 
 
 def report(config: BaseConfig, summary: dict) -> None:
@@ -3142,7 +3152,7 @@ def print_held_out(summary: dict) -> None:
         print_completions(*examples)
     for key, (name, form) in HELD_OUT.items():
         if f"{key}_before" in summary:
-            before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
+            before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
             print(f"held-out {name} {before} -> {after}", end=", ")
 
 
@@ -3167,6 +3177,12 @@ def message_line(message: dict) -> str:
     said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
     text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
     return text if len(text) <= LINE else f"{text[:LINE]}…"
+
+
+def with_interval(summary: dict, key: str, form: str, when: str) -> str:
+    """A figure of the summary, and its interval where there is one."""
+    ends = summary.get(f"{key}_interval_{when}")
+    return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
 
 
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)

@@ -358,6 +358,7 @@ class Config(BaseConfig):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
@@ -1084,7 +1085,10 @@ def load_rewards(spec: str) -> list[tuple]:
     need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+        weights = getattr(found, "weights", [1.0] * len(found))
+        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
+        need(len(weights) == len(found), number)
+        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
@@ -2741,9 +2745,16 @@ def run_summary(config: BaseConfig, state: dict) -> dict:
         evaluation = state[f"eval_{when}"]
         if evaluation:
             figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
+            figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
             summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
             summary |= {f"eval_{when}": evaluation}
     return summary
+
+
+def interval_of(metrics: dict, key: str) -> list[float] | None:
+    """The 95% interval of eval/KEY, where there is one."""
+    ends = [metrics.get(f"eval/{key}_{end}") for end in ("low", "high")]
+    return None if None in ends else ends
 
 
 def report(config: BaseConfig, summary: dict) -> None:
@@ -2767,7 +2778,7 @@ def print_held_out(summary: dict) -> None:
         print_completions(*examples)
     for key, (name, form) in HELD_OUT.items():
         if f"{key}_before" in summary:
-            before, after = (format(summary[f"{key}_{when}"], form) for when in ("before", "after"))
+            before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
             print(f"held-out {name} {before} -> {after}", end=", ")
 
 
@@ -2792,6 +2803,12 @@ def message_line(message: dict) -> str:
     said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
     text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
     return text if len(text) <= LINE else f"{text[:LINE]}…"
+
+
+def with_interval(summary: dict, key: str, form: str, when: str) -> str:
+    """A figure of the summary, and its interval where there is one."""
+    ends = summary.get(f"{key}_interval_{when}")
+    return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
 
 
 # ------------------------------------------------------------------------------------ progress (src/parts/progress.py)
@@ -3637,6 +3654,35 @@ def update(config: Config, models, optimizer, scaler, batch: dict, step: int, he
     return metrics | {"optim/lr": optimizer.param_groups[0]["lr"]}
 
 
+# -------------------------------------------------------------- spread (src/programs/on_policy_distillation/spread.py)
+
+HEAVY = 1 / 3  # share of a sum in one completion above which the mean is mostly about that one
+RESAMPLED = 1000
+
+
+def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
+    """The 95% interval of sum(sums) / sum(tokens), `low` and `high`, and `top`, the largest completion's share of it.
+
+    The interval is the percentile bootstrap over prompts, whose completions stay together: it is about other prompts
+    and other samples. With one prompt there is none; with fewer than 8 completions no `top`, as some share is large.
+
+    Args:
+        sums, tokens: [prompts x samples] of each completion, those of a prompt beside each other.
+    """
+    import numpy as np
+
+    sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
+    found, count = {}, len(sums)
+    if count > 1:
+        generator, per_prompt = np.random.default_rng(seed), (sums.sum(1), tokens.sum(1))
+        drawn = (generator.integers(count, size=count) for _ in range(RESAMPLED))
+        means = [per_prompt[0][rows].sum() / per_prompt[1][rows].sum() for rows in drawn]
+        found["low"], found["high"] = np.quantile(means, [0.025, 0.975]).tolist()
+    if sums.size >= 8 and sums.sum() > 0:
+        found["top"] = float(sums.max() / sums.sum())
+    return found
+
+
 # ------------------------------------------------------------ metrics (src/programs/on_policy_distillation/metrics.py)
 
 
@@ -3674,11 +3720,14 @@ def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict)
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
     """How far the student is from its teachers on its own samples of held-out prompts, drawn alike each time.
 
-    With local teachers, per token over the whole vocabulary; with servers, the reverse KL by k3 on the sampled tokens.
+    Each prompt has `eval_samples` of them, beside each other. With local teachers, per token over the whole vocabulary;
+    with servers, the reverse KL by k3 on the sampled tokens.
     """
     import numpy as np
     import torch
 
+    repeats = config.eval_samples
+    rows = [row for row in rows for _ in range(repeats)]
     noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
     alone = dataclasses.replace(config, group_size=1)
     samples, names = collect(alone, models, engine, reward, rows, noise, {}), list(teacher_specs(config))
@@ -3689,14 +3738,32 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
     batch["teacher"] = torch.tensor([s["teacher"] for s in samples], device=models.device)[:, None]
     batch["teacher"] = batch["teacher"].expand(batch["input_ids"].shape)
     scored = server_tensors(samples, batch)
+    tokens = batch["response_mask"].sum(1)
     if scored:
         kl = kl_estimate(batch["rollout_logprobs"], scored["teacher_logprobs"], "k3")
-        return {"eval/reverse_kl": masked_mean(kl, batch["response_mask"]).item()}, samples
-    sums = torch.zeros(4, dtype=widest_float(models.device), device=models.device)
-    for teacher, mine in by_teacher(models, batch, range(len(samples))):
+        figures = (kl * batch["response_mask"]).sum(1, keepdim=True)
+    else:
+        figures = local_figures(config, models, batch)
+    means = (figures.sum(0) / tokens.sum()).tolist()
+    metrics = dict(zip(GAP_KEYS[: len(means)], means, strict=True))
+    spread = spread_of_mean(figures[:, 0].tolist(), tokens.tolist(), repeats, config.seed)
+    return metrics | {SPREAD_KEYS[name]: value for name, value in spread.items()}, samples
+
+
+SPREAD_KEYS = {"low": "eval/reverse_kl_low", "high": "eval/reverse_kl_high", "top": "eval/reverse_kl_top"}
+GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/overlap")
+
+
+def local_figures(config: Config, models, batch: dict):
+    """Sums over a completion's tokens of what gap_figures says, with local teachers: [B, 4]."""
+    import torch
+
+    sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
+    for teacher, mine in by_teacher(models, batch, range(len(sums))):
         for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
             piece, _ = trimmed(batch, piece_rows)
             mask = piece["response_mask"].bool()
+            owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
             with torch.no_grad(), autocast(config, models.device):
                 states = predicting_states(models.policy, piece)[mask]
             theirs = teacher.states(piece)[mask]
@@ -3704,10 +3771,9 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
                 with torch.no_grad():
                     logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
                     student = torch.log_softmax(logits / config.temperature, -1)
-                    sums += gap_figures(student, teacher.logprobs(theirs[part])).sum(0)
-    means = (sum_over_processes(sums) / batch["response_mask"].sum()).tolist()
-    keys = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/overlap")
-    return dict(zip(keys, means, strict=True)), samples
+                    figures = gap_figures(student, teacher.logprobs(theirs[part]))
+                    sums.index_add_(0, owners[part], figures.to(sums.dtype))
+    return sum_over_processes(sums)
 
 
 def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
@@ -3723,11 +3789,13 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         metrics["eval/accuracy"] = sum(full) / len(full)
         metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
-    return metrics, samples
+    return metrics, samples[:: len(samples) // len(rows)]
 
 
 class DistillationLog(RunLog):
     """A RunLog whose bar also moves where nothing is rewarded."""
+
+    tail_is_said = False
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward or KL beside it; say the held-out distance."""
@@ -3736,7 +3804,16 @@ class DistillationLog(RunLog):
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
             self.bar.update()
         if "eval/reverse_kl" in metrics:
-            self.bar.write(f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}", file=sys.stderr)
+            low, high, top = map(metrics.get, SPREAD_KEYS.values())
+            interval = "" if low is None else f" (95%: {low:.4f} to {high:.4f})"
+            self.bar.write(
+                f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}{interval}", file=sys.stderr
+            )
+            if (top or 0) > HEAVY and not self.tail_is_said:
+                self.tail_is_said = True
+                what = f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
+                advice = f"try --eval_samples {max(4, 2 * self.config.eval_samples)}, or more held-out prompts"
+                self.bar.write(f"warning: {what}; {advice}", file=sys.stderr)
 
 
 # -------------------------------------------------------------- memory (src/programs/on_policy_distillation/memory.py)

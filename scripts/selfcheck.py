@@ -9,9 +9,13 @@
 # ///
 """Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
 
-TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, or your copy of one; it is
-loaded by path and its own functions are called on a few short sequences (`--contract` lists them). What they return is
-compared with computations made here from the published formulas and the plain networks' logits:
+TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
+page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
+copy, or a script of your own. Of your own it may have a few of them: --partial checks those, makes plain stand-ins for
+what they need, and tells what it could not check. A trainer that leaves the training to TRL has none of them.
+
+It is loaded by path and its functions are called on a few short sequences. What they return is compared with
+computations made here from the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
@@ -37,6 +41,7 @@ the embedded one.
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
         --reward my_rewards.py:correct                                                # the flags of the run, one GPU
+    python scripts/selfcheck.py my_loop.py --partial --model M --data train.jsonl     # has token_logprobs, say, and gae
     CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo_train.py --config run.yaml --json   # before torchrun
 
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
@@ -62,6 +67,7 @@ import time
 import types
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 # ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
@@ -1202,6 +1208,13 @@ class OnePage:
 
 def load_trainer(file: str):
     """The trainer of a file, as the checks see it; raise UserError where it cannot be loaded or lacks a name."""
+    trainer, names = nearest_kind(file)
+    need_names(file, names)
+    return trainer
+
+
+def nearest_kind(file: str) -> tuple:
+    """(The trainer of a file as the kind that it lacks less of, what it lacks); raise UserError for no trainer."""
     path = Path(file)
     need(
         path.suffix == ".py" and path.is_file(),
@@ -1218,8 +1231,7 @@ def load_trainer(file: str):
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
         "can be called; try templates/grpo.py",
     )
-    need_names(file, names)
-    return trainer
+    return trainer, names
 
 
 def need_names(file: str, names: list[str]) -> None:
@@ -1227,7 +1239,7 @@ def need_names(file: str, names: list[str]) -> None:
     need(
         not names,
         f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; "
-        "try selfcheck.py --contract",
+        "try selfcheck.py --contract, or --partial to check what a page has of it",
     )
 
 
@@ -1245,6 +1257,189 @@ def import_file(path: Path):
             "runs nothing at import; try `if __name__ == '__main__': main()` at its end"
         ) from error
     return trainer
+
+
+# ------------------------------------------------------------------------- partial (src/programs/selfcheck/partial.py)
+
+# What each check is about: without it, there is nothing to check. Checks that are not here need all of a page.
+ABOUT = {
+    "special_tokens": ("load_models",),
+    "template_ends_at_generation": ("load_rows",),
+    "reward_answers": ("load_reward",),
+    "value_head_zero": ("make_experience", "load_models"),
+    "gae_formula": ("gae",),
+    "group_advantages": ("make_experience",),
+    "reference_is_initial": ("make_experience", "load_models"),
+    "first_update_ratio": ("update", "make_experience", "policy_loss"),
+    "sampler_agreement": ("generate",),
+    "logprob_shift": ("token_logprobs",),
+    "padding": ("token_logprobs",),
+    "accumulation": ("accumulate_gradients", "Config.micro_batch"),
+    "chunking": ("token_logprobs", "accumulate_gradients"),
+    "advantages_detached": ("accumulate_gradients",),
+    "prompt_gradient": ("accumulate_gradients",),
+    "value_loss_gradient": ("accumulate_gradients", "load_models"),
+}
+# What else some look at, which is a stand-in's where the page has none.
+BESIDE = {
+    **dict.fromkeys(("padding", "prompt_gradient", "reward_answers"), "generate"),
+    "advantages_detached": "make_experience",
+}
+COMPUTING = ("token_logprobs", "response_logits", "generate", "accumulate_gradients", "make_experience", "gae")
+DEFAULTS = {
+    "model": EMBEDDED_MODEL,
+    "data": EMBEDDED_DATA,
+    "reward": f"{EMBEDDED_REWARDS}:correctness_reward",
+    "temperature": 1.0,
+    "max_new_tokens": NEW_TOKENS,
+    "micro_batch": 2,
+    "vf_coef": 0.5,
+}
+
+
+def load_partial(file: str):
+    """The page of a file with stand-ins for what it lacks, whose names are its `absent`.
+
+    Raises:
+        UserError: it has no function that a check is about, or is a copy of a script.
+    """
+    trainer, names = nearest_kind(file)
+    if not names:
+        return trainer
+    got = f"got trainer {file!r} without {', '.join(names)}"
+    has = [name for name in COMPUTING if callable(getattr(trainer.module, name, None))]
+    some = isinstance(trainer, OnePage) and has
+    need(some, f"{got}; expected a page that has {' or '.join(COMPUTING)} for --partial; try selfcheck.py --contract")
+    fill(trainer, names)
+    return trainer
+
+
+def fill(trainer: OnePage, names: list[str]) -> None:
+    """Give a page that lacks `names` stand-ins for them, and note what is not its own."""
+    module, own = trainer.module, getattr(trainer.module, "Config", None)
+    fields = [name.partition(".")[2] for name in names if name.startswith("Config.")]
+    if not dataclasses.is_dataclass(own):
+        own, fields = None, [name for name in DEFAULTS if name != "vf_coef"]
+    module.Config = with_fields(own, fields)
+    missing = {name for name in STAND_INS if not callable(getattr(module, name, None))}
+    missing -= {"token_logprobs"} if hasattr(module, "response_logits") else set()
+    trainer.absent = missing | {*trainer.lacking()}  # of the contract for these settings
+    if "micro_batch" not in Path(module.__file__).read_text(encoding="utf-8"):
+        trainer.absent.add("Config.micro_batch")
+    for name in missing:
+        setattr(module, name, STAND_INS[name])
+    trainer.bare_gae = callable(getattr(module, "gae", None))
+
+
+def with_fields(config, names: list[str]):
+    """A dataclass with further fields, which have their usual values."""
+    added = [(name, type(DEFAULTS[name]), dataclasses.field(default=DEFAULTS[name])) for name in names]
+    return dataclasses.make_dataclass("Config", added, bases=(config,) if config else ())
+
+
+def unchecked(trainer, check: str) -> str:
+    """Why a check has nothing to look at, or nothing."""
+    absent = getattr(trainer, "absent", ())
+    lacking = [name for name in ABOUT.get(check, absent) if name in absent]
+    return f"not checked: it has no {' and no '.join(lacking)}" if lacking else ""
+
+
+def aside(trainer, check: str) -> str:
+    """What a check that ran has not looked at, or nothing."""
+    beside = BESIDE.get(check)
+    return f"; {beside} not checked: it has none" if beside in getattr(trainer, "absent", ()) else ""
+
+
+def plain_models(config):
+    """The policy, and the teacher where there is one, as transformers loads them, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def network(name: str):
+        return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).to(device).eval()
+
+    device, tokenizer = "cuda" if torch.cuda.is_available() else "cpu", AutoTokenizer.from_pretrained(config.model)
+    policy = network(config.model)
+    ends = policy.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [tokenizer.eos_token_id if ends is None else ends]
+    pad = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    teacher = network(config.teacher) if getattr(config, "teacher", None) else None
+    found = SimpleNamespace(policy=policy, tokenizer=tokenizer, device=device, eos_ids=ends, pad_id=pad)
+    return SimpleNamespace(**vars(found), teacher=teacher, reference=None, critic=None)
+
+
+def plain_rows(config, tokenizer, file: str) -> list[dict]:
+    """Rows of a JSONL file, their prompts through the chat template where there is one."""
+    rows = []
+    with Path(file).open(encoding="utf-8") as lines:
+        columns = [json.loads(line) for line in lines if line.strip()]
+    for row in columns:
+        chat = [{"role": "user", "content": row["prompt"]}] if isinstance(row["prompt"], str) else row["prompt"]
+        if tokenizer.chat_template:
+            ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+        else:
+            ids = tokenizer(chat[-1]["content"]).input_ids
+        rows.append({"prompt_ids": list(ids), "columns": row})
+    return rows
+
+
+def echo(config, models, prompts: list[list[int]], greedy: bool = False) -> dict:
+    """A batch whose completions repeat their prompts: nothing is said of a sampler that is not there."""
+    import torch
+
+    answers = [ids[: config.max_new_tokens] for ids in prompts]
+    left, right = max(map(len, prompts)), max(map(len, answers))
+    pairs = [*zip(prompts, answers, strict=True)]
+
+    def padded(fill: int, of_prompt, of_answer):
+        rows = [[fill] * (left - len(p)) + of_prompt(p) + of_answer(a) + [fill] * (right - len(a)) for p, a in pairs]
+        return torch.tensor(rows, device=models.device)
+
+    batch = {
+        "input_ids": padded(models.pad_id, list, list),
+        "attention_mask": padded(0, lambda p: [1] * len(p), lambda a: [1] * len(a)),
+        "response_mask": padded(0, lambda p: [0] * len(p), lambda a: [1] * len(a)),
+    }
+    return batch | {"rollout_logprobs": batch["input_ids"] * 0.0}
+
+
+def plain_logprobs(config, network, batch: dict):
+    """Log-probs and entropies [B, T] of the sampled tokens."""
+    import torch
+
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    places = (mask.cumsum(-1) - 1).clamp(min=0)  # over real tokens only
+    logits = network(input_ids=ids, attention_mask=mask, position_ids=places).logits.float() / config.temperature
+    dist = torch.log_softmax(logits[:, :-1], dim=-1)
+    pair = dist.gather(-1, ids[:, 1:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+    return tuple(torch.nn.functional.pad(x, (1, 0)) * batch["response_mask"] for x in pair)
+
+
+def plain_experience(config, models, batch: dict) -> dict:
+    """The batch with log-probs, and the scores about their mean as advantages."""
+    import torch
+
+    mask = batch["response_mask"]
+    with torch.no_grad():
+        old = plain_logprobs(config, models.policy, batch)[0]
+        made = {"old_logprobs": old, "advantages": (batch["scores"] - batch["scores"].mean())[:, None] * mask}
+        if models.reference is not None:
+            made["ref_logprobs"] = plain_logprobs(config, models.reference, batch)[0]
+    if models.critic is not None:
+        made |= {"values": old * 0.0, "returns": old * 0.0}
+    return batch | made
+
+
+STAND_INS = {
+    "load_models": plain_models,
+    "load_rows": plain_rows,
+    "load_reward": lambda spec: lambda rows, completions: [0.0] * len(completions),
+    "load_environment": lambda spec: None,
+    "generate": echo,
+    "token_logprobs": plain_logprobs,
+    "make_experience": plain_experience,
+    "policy_loss": lambda *given, **named: None,  # never called: a loss of another name is compared by its gradient
+}
 
 
 # --------------------------------------------------------------------------- oracle (src/programs/selfcheck/oracle.py)
@@ -1631,7 +1826,7 @@ def gae_formula(s: Subject):
     """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes."""
     import torch
 
-    if not has_critic(s):
+    if not (getattr(s.trainer, "bare_gae", False) or has_critic(s)):
         return None, "no critic"
     mask = torch.tensor(RESPONSES)
     generator = torch.Generator().manual_seed(0)
@@ -2194,9 +2389,12 @@ CHECKS = (
 )
 
 
-def selfcheck(file: str, flags: list[str]) -> list[dict]:
-    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError."""
-    trainer = load_trainer(file)
+def selfcheck(file: str, flags: list[str], partial: bool = False) -> list[dict]:
+    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError.
+
+    With `partial` it may lack a part of the contract; checks of that are not run, and say so.
+    """
+    trainer = load_partial(file) if partial else load_trainer(file)
     need_names(file, trainer.parse(flags))
     try:
         subject = prepare(trainer)
@@ -2212,9 +2410,12 @@ def run_checks(s: Subject) -> list[dict]:
     results = []
     for function in CHECKS:
         try:
-            if function.moved and not s.moved:
-                move(s)
-            passed, text = function(s)
+            passed, text = None, unchecked(s.trainer, function.__name__)
+            if not text:
+                if function.moved and not s.moved:
+                    move(s)
+                passed, text = function(s)
+                text += aside(s.trainer, function.__name__)
         except (Exception, SystemExit) as error:
             rest(s.models)
             said = str(error).removeprefix("error: ")
@@ -2237,13 +2438,14 @@ def print_table(results: list[dict], seconds: float) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
-        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--json]",
+        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--partial] [--json]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--partial", action="store_true", help="check what a page has of the contract, tell the rest")
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:
@@ -2256,7 +2458,7 @@ def main(argv: list[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a reward function may print
-            results = selfcheck(options.trainer, flags)
+            results = selfcheck(options.trainer, flags, options.partial)
     except UserError as error:
         say(f"error: {error}")
         return error.code

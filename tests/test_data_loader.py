@@ -1185,6 +1185,10 @@ def test_validate_reports_and_writes_nothing(tmp_path, name, code):
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--for", "openrlhf"], "verl"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--split", "eval=3"], "3"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--split", "eval"], "split"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--split", "1.0"], "try --split 0.1"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--seed", "1"], "got --seed without --split"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--data_source", "a"], "expected --for verl"),
+        ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--for", "verl", "--data_source", ""], "got --data_source ''"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--system_prompt", "no_such.txt"], "no_such.txt"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--map", "prompt"], "map"),
         ([FILES / "gsm8k.jsonl", "--out", "x.jsonl", "--limit", "0"], "limit"),
@@ -1206,6 +1210,51 @@ def test_split_writes_eval_rows_beside(tmp_path):
     assert (len(train), len(held_out)) == (15, 5)
     assert {row["answer"] for row in train + held_out} == {str(2 * i) for i in range(20)}
     assert add_up(json.loads(done.stdout)["counts"])
+
+
+def test_split_keeps_rows_of_one_prompt_together(tmp_path):
+    """Alike but for case, white space, Unicode form or system prompt is one prompt; the order of the data stays."""
+    rows = [{"prompt": f"Question {i}", "answer": str(i)} for i in range(30)]
+    rows += [{"prompt": text, "answer": "again"} for text in ("question  3", "QUESTION 4\n", "\uff31uestion 5")]
+    system = {"role": "system", "content": "Be brief."}
+    rows += [{"prompt": [system, user("Question 6")], "answer": "again"}] * 4
+    path, out = write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+
+    def split(*flags) -> tuple[list, list, dict]:
+        done = command(path, "--out", out, "--split", *flags, "--json")
+        assert done.returncode == 0, done.stderr
+        return read_jsonl(out), read_jsonl(tmp_path / "out.eval.jsonl"), json.loads(done.stdout)
+
+    def asked(found: list) -> set[str]:
+        texts = (row["prompt"][-1]["content"] for row in found)
+        return {" ".join(text.replace("\uff31", "Q").lower().split()) for text in texts}
+
+    held_of_seeds = set()
+    for seed in range(4):
+        train, held, report = split("0.3", "--seed", seed)
+        assert len(held) == 11 and len(train) == 26 and not asked(train) & asked(held)
+        assert [out["prompts"] for out in report["outputs"]] == [len(asked(train)), len(asked(held))]
+        assert sum(out["prompts"] for out in report["outputs"]) == 30
+        numbers = [int(row["answer"]) for row in held if row["answer"] != "again"]
+        assert numbers == sorted(numbers)
+        held_of_seeds.add(tuple(numbers))
+    assert len(held_of_seeds) == 4
+    train, held, _ = split("11", "--seed", 3)
+    assert [row["answer"] for row in held if row["answer"] != "again"] == list(map(str, numbers))
+    assert len(split("eval=0.3", "--shuffle", 3, "--seed", 3)[1]) == 11
+    shown = command(path, "--out", out, "--split", "0.3").stdout
+    assert re.search(r"out\.jsonl: 26 rows of \d+ prompts\n.*out\.eval\.jsonl: 11 rows of \d+ prompts", shown)
+
+
+def test_split_of_prompts_with_several_rows_each(loader):
+    prompts = [bytes([i // 4]) for i in range(40)]  # 10 prompts of 4 rows
+    for size, expected in ((4, 4), (9, 8), (2, 4), (36, 36)):  # as near below as whole prompts allow, at least one
+        held = loader.held_out_rows(prompts, size, seed=0)
+        assert len(held) == expected and {row // 4 * 4 + i for row in held for i in range(4)} == held
+    large_first = [b"a"] * 5 + [bytes([i]) for i in range(5)]
+    assert all(len(loader.held_out_rows(large_first, 4, seed)) == 4 for seed in range(20))
+    with pytest.raises(loader.UserError, match="2 rows of one prompt; expected several prompts"):
+        loader.held_out_rows([b"a", b"a"], 1, seed=0)
 
 
 def test_dedup_counts_what_it_leaves_out(tmp_path):
@@ -1237,6 +1286,18 @@ def test_map_and_stdin(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [row["answer"] for row in read_jsonl(out)] == ["42", "2"]
     assert read_jsonl(out)[0]["prompt"] == [user("6*7?")]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_data_source_is_named_for_verl_and_the_rows_source_stays(tmp_path, loader, suffix):
+    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "source": "mine"} for i in range(4)]
+    path, out = write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / f"out.{suffix}"
+    done = command(path, "--for", "verl", "--data_source", "openai/gsm8k", "--split", "1", "--out", out)
+    assert done.returncode == 0, done.stderr
+    for file, count in ((out, 3), (tmp_path / f"out.eval.{suffix}", 1)):
+        written = read_jsonl(file) if suffix == "jsonl" else table_of(file).to_pylist()
+        assert [row["data_source"] for row in written] == ["openai/gsm8k"] * count
+        assert {row["source"] for row in loader.load_rows([str(file)]).rows} == {"mine"}
 
 
 @pytest.mark.parametrize("target", ["trl", "verl"])

@@ -745,6 +745,26 @@ def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
     assert [sum(expected[:2]) / 2, sum(expected[2:]) / 2] == values["score"]["top"]
 
 
+def test_reward_task_takes_a_reward_of_one_sample(ev, tmp_path):
+    """`completion` is text and `prompt` the data's own, chat messages too; None does not apply."""
+    (tmp_path / "r.py").write_text(
+        "def exact(prompt, completion, answer, level=1):\n"
+        "    assert isinstance(completion, str)\n"
+        "    asked = prompt if isinstance(prompt, str) else prompt[-1]['content']\n"
+        "    return None if answer is None else level * float(completion == asked + answer)\n"
+    )
+    chat = [{"role": "user", "content": "z"}]
+    rows = [
+        {"prompt": "x", "answer": "b", "level": 3, "done": ["xb", "b"]},
+        {"prompt": "y", "answer": None, "level": 2, "done": ["d", "e"]},
+        {"prompt": chat, "answer": "!", "level": 4, "done": ["z!", "z!"]},
+    ]
+    data, task = write_rows(tmp_path / "d.jsonl", rows), f"reward:{tmp_path}/r.py:exact*0.5"
+    found = run_here(ev, tmp_path / "o", "--task", task, "--data", data, "--completion_column", "done")
+    values = found["tasks"][task]["values"]
+    assert values["exact"]["top"] == [1.5, None, 4.0] and values["score"]["top"] == [0.75, None, 2.0]
+
+
 CUSTOM = """
 class Shout:
     stop = ["."]

@@ -4,6 +4,7 @@ import dataclasses
 import http.server
 import itertools
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -369,6 +370,60 @@ def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path)
         gradients(settings, student, batch)
 
 
+class Scripted:
+    """An engine that says what is written down, and remembers its draws."""
+
+    def __init__(self, answers):
+        self.answers, self.draws = iter(answers), []
+
+    def generate(self, prompts, draws):
+        self.draws += [] if draws is None else [tuple(row) for row in draws]
+        return [(ids, [-1.0] * len(ids)) for ids in itertools.islice(self.answers, len(prompts))]
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_held_out_gap_is_the_mean_over_every_sampled_token(setup, repeats):
+    """Against transformers' own logits in float64, row by row; micro-batches and pieces are small."""
+    config, models = setup(teachers=("noisy",), eval_samples=repeats, micro_batch_tokens=64, logits_chunk=262 * 7)
+    known = made_up_samples(models)
+    rows = [{key: sample[key] for key in ("prompt", "prompt_ids")} | {"columns": {}} for sample in known]
+    generator = np.random.default_rng(5)
+    answers = [generator.integers(6, 262, 1 + i % 9).tolist() for i in range(len(rows) * repeats)]
+    engine, silent = Scripted(answers), od.Reward([])
+    silent.silent = True
+    metrics, samples = od.held_out_gap(config, models, engine, silent, rows)
+    assert [s["response_ids"] for s in samples] == answers and len(set(engine.draws)) == len(answers)
+    sums = []
+    for sample in samples:
+        ids, start = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["prompt_ids"]) - 1
+        with torch.no_grad():
+            s, t = (
+                m(ids).logits[0, start:-1].double().log_softmax(-1) for m in (models.policy, models.teachers[0].model)
+            )
+        sums.append((s.exp() * (s - t)).sum().item())
+    assert metrics["eval/reverse_kl"] == pytest.approx(sum(sums) / sum(map(len, answers)), rel=1e-5)
+    assert metrics["eval/reverse_kl_low"] < metrics["eval/reverse_kl"] < metrics["eval/reverse_kl_high"]
+    if repeats == 1:
+        assert "eval/reverse_kl_top" not in metrics
+    else:
+        assert metrics["eval/reverse_kl_top"] == pytest.approx(max(sums) / sum(sums), rel=1e-5)
+
+
+def test_spread_of_a_mean():
+    """Two prompts are drawn as 00, 01, 10 or 11, so 95% of the means reach from one prompt's to the other's."""
+    found = od.spread_of_mean([1.0, 3.0, 10.0, 20.0], [1, 3, 2, 8], samples=2, seed=0)
+    assert found == {"low": 1.0, "high": 3.0}  # 4 / 4 and 30 / 10: completions of a prompt stay together
+    generator = np.random.default_rng(0)
+    values = generator.normal(5.0, 2.0, 400)
+    found = od.spread_of_mean(values, np.ones(400), samples=1, seed=0)
+    normal = 1.96 * values.std() / 20  # beside which the bootstrap of a light tail lies
+    assert found["low"] == pytest.approx(values.mean() - normal, abs=0.06)
+    assert found["high"] == pytest.approx(values.mean() + normal, abs=0.06)
+    assert found["top"] == pytest.approx(values.max() / values.sum())
+    assert od.spread_of_mean([1.0] * 7 + [5.0], [1] * 8, samples=1, seed=0)["top"] == 5 / 12
+    assert od.spread_of_mean([1.0] * 7, [1] * 7, samples=7, seed=0) == {}  # one prompt, too few completions
+
+
 def test_mismatch_corrections_weigh_the_sampled_term(setup):
     config, models = setup(objective="policy_gradient", mismatch="icepop")
     samples, rng = made_up_samples(models), np.random.default_rng(0)
@@ -450,7 +505,7 @@ def metrics_of(out) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith("time/") and "per_s" not in k} for row in rows]
 
 
-def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch):
+def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys):
     """The teacher is run forward only: `generate` is never called, no cache is asked for, no weight changes."""
     import transformers
 
@@ -482,9 +537,25 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch):
     assert 0 < rows[3]["policy/overlap"] <= 1
     summary = json.loads((out / "summary.json").read_text())
     assert summary["reverse_kl_after"] == pytest.approx(rows[-1]["eval/reverse_kl"], rel=1e-6)
+    interval = [rows[-1][f"eval/reverse_kl_{end}"] for end in ("low", "high")]
+    assert summary["reverse_kl_interval_after"] == pytest.approx(interval, rel=1e-6)
+    said = capsys.readouterr()
+    assert re.search(r"step 12: held-out reverse KL [\d.]+ \(95%: [\d.]+ to [\d.]+\)\n", said.err)
+    assert re.search(r"held-out reverse KL \S+ \(\S+ to \S+\) -> \S+ \(\S+ to \S+\), ", said.out)
     kinds = [json.loads(line)["kind"] for line in (out / "samples.jsonl").read_text().splitlines()]
     assert set(kinds) == {"eval", "train"} and (out / "curves.png").exists()
     assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
+
+
+def test_a_completion_that_carries_the_mean_is_told_once(tmp_path, capsys):
+    config = od.Config(output_dir=str(tmp_path), eval_samples=4)
+    log = od.DistillationLog(config, -1, 2, [])
+    for step, top in enumerate((0.33, 0.5, 0.6)):
+        log.metrics(step, {"eval/reverse_kl": 1.0, "eval/reverse_kl_top": top})
+    log.bar.close()
+    said = capsys.readouterr().err
+    assert said.count("warning: one held-out completion carries 50% of eval/reverse_kl") == 1
+    assert said.count("carries") == 1 and "try --eval_samples 8" in said
 
 
 @pytest.mark.parametrize(
@@ -493,7 +564,7 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch):
         "--objective forward_kl --lora_rank 4 --merge_lora",
         "--objective jsd --beta 0.1 --precision bf16 --teacher_precision fp32 --gradient_checkpointing",
         "--objective policy_gradient --group_size 4 --reward_coef 0.5 --advantage grpo --minibatches 2 --mismatch tis",
-        "--kl_top_k 4 --top_k_of student --offpolicy_frac 0.5 --ppo_epochs 2",
+        "--kl_top_k 4 --top_k_of student --offpolicy_frac 0.5 --ppo_epochs 2 --eval_samples 2",
         "--offpolicy_frac 1 --offpolicy_loss nll --lr_schedule cosine --warmup_steps 1",
         "--precision fp16 --entropy_coef 0.01 --aggregation fixed_length --norm_length 12",
     ],
@@ -539,7 +610,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
 
 
 def test_two_processes_do_what_one_does(flags):
-    more = ["--kl_top_k", 6, "--minibatches", 2, "--eval_every", 0, "--lr", 1e-4]
+    more = ["--kl_top_k", 6, "--minibatches", 2, "--eval_every", 0, "--eval_samples", 2, "--lr", 1e-4]
     alone, expected = flags("one", *more)
     assert od.main(alone) == 0
     together, out = flags("two", *more)
@@ -627,7 +698,13 @@ def server(monkeypatch):
 @pytest.mark.parametrize("more", [["--objective", "policy_gradient"], ["--kl_top_k", 6, "--objective", "jsd"]])
 def test_a_server_teaches_what_the_same_local_model_does(flags, server, more):
     url, asked = server("busy")
-    more = [*more, "--adam_eps", 1e-5]  # with less, AdamW makes whole steps of gradients that are rounding
+    more = [
+        *more,
+        "--eval_samples",
+        2,
+        "--adam_eps",
+        1e-5,
+    ]  # with less, AdamW makes whole steps of gradients that are rounding
     local, expected = flags("local", *more)
     remote, out = flags("remote", *more, teacher=url)
     assert od.main(local) == od.main(remote) == 0

@@ -614,12 +614,27 @@ class Length:
         return [float(len(c[0]["content"])) for c in completions]
 
 
+def short(prompt, completion, answer, log_metric=None):
+    if log_metric:
+        log_metric("characters", len(completion))
+    return None if answer == "none" else 1.0 - len(completion) / 100
+
+
 class Preset(list):
     weights = [1.0, 0.5]
 
 
+class Uneven(list):
+    weights = [1.0]
+
+
 length = Length()
 both = Preset([correct, slow])
+uneven = Uneven([correct, slow])
+REWARDS = [correct, short]
+REWARD_WEIGHTS = [1.0, 0.2]
+THREE = (1, 2, 3)
+alone = [correct]
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.25):
@@ -698,6 +713,61 @@ def test_port_to_verl_of_a_preset(mine):
     assert got == {"score": 3.0, "applies": 1.0, "raised": 0.0, "reward/correct": 1.0, "reward/slow": 1.0}
     got = by_verl(module, {"answer": "none"}, "none")  # the second does not apply
     assert got == {"score": 2.0, "applies": 1.0, "raised": 0.0, "reward/correct": 1.0, "reward/slow": 0.0}
+
+
+LISTED = [  # flags, name of the port's own list of weights
+    (["--weights", "1.0", "0.2"], [1.0, 0.2]),
+    (["--weights", "REWARD_WEIGHTS"], None),
+]
+
+
+@pytest.mark.parametrize(("flags", "written"), LISTED, ids=["numbers", "name"])
+def test_port_of_a_list_with_weights_scores_as_trl_does(mine, flags, written):
+    """The oracle is TRL's own line, (rewards_per_func * weights).nansum(1), NaN where every function returns None."""
+    import torch
+
+    module = port(mine, "REWARDS", "--for", "both", *flags)
+    assert getattr(module, "WEIGHTS", None) == written
+    rows = [{"answer": "7"}, {"answer": "7"}, {"answer": "none"}, {"answer": "8"}]
+    texts = ["it is 7", "", "none", "8" * 40]
+    raw = {"correct": [1.0, 0.0, 1.0, 1.0], "short": [0.93, 1.0, math.nan, 0.6]}  # by hand
+    expected = (torch.tensor([*raw.values()]).T * torch.tensor([1.0, 0.2])).nansum(1).tolist()
+    assert by_trl(module.rewards, rows, texts, chat=True) == pytest.approx(expected, abs=1e-6)
+    by_rows = [by_verl(module, row, text) for row, text in zip(rows, texts, strict=True)]
+    assert [found["score"] for found in by_rows] == pytest.approx(expected, abs=1e-6)
+    for name, values in raw.items():  # each part by its name, without its weight; verl has no None
+        found = [row[f"reward/{name}"] for row in by_rows]
+        assert found == pytest.approx([0.0 if math.isnan(v) else v for v in values], abs=1e-12)
+    said = {}
+    prompts, columns = [None] * 4, {"answer": [row["answer"] for row in rows], "log_extra": print}
+    chats = [[{"role": "assistant", "content": text}] for text in texts]
+    module.rewards(prompts, chats, **columns, log_metric=lambda name, value: said.setdefault(name, []).append(value))
+    assert said["reward/correct"] == [0.75] and said["reward/short"] == pytest.approx([(0.93 + 1 + 0.6) / 3])
+    assert said["characters"] == [7, 0, 4, 40]  # of one sample each
+
+
+def test_port_of_a_list_whose_parts_do_not_apply_is_none_in_trl(mine):
+    with (mine / "mine.py").open("a") as f:
+        f.write("\n\nsecond = [short, slow]\n")
+    module = port(mine, "second*2", "--weights", "1", "-0.5", "--for", "trl")
+    assert asyncio.iscoroutinefunction(module.second) and not hasattr(module, "compute_score")
+    rows = [{"answer": "none"}, {"answer": "x"}]
+    assert by_trl(module.second, rows, ["none", "x"], chat=True) == [None, pytest.approx(2 * 0.99 - 1.0)]
+
+
+def test_port_of_a_reward_of_one_sample_to_trl(mine):
+    module = port(mine, "short*2", "--for", "trl")
+    assert by_trl(module.short, [{"answer": "x"}, {"answer": "none"}], ["x", "y"], chat=True) == [1.98, None]
+    assert by_trl(module.short, [{"answer": "x"}], ["x"]) == [1.98]
+
+
+def test_port_of_a_file_that_trains_when_imported_is_refused(mine, capsys):
+    body = "def f(prompts, completions, **kw):\n    return [0.0]\n\n\ntrainer = None\n"
+    (mine / "run.py").write_text(body + "trainer.train()\n")
+    assert template.main(["--from", f"{mine / 'run.py'}:f", "--print"]) == 2
+    assert "run.py calls trainer.train() when it is imported" in capsys.readouterr().err
+    (mine / "run.py").write_text(body + 'if __name__ == "__main__":\n    trainer.train()\n')
+    assert template.main(["--from", f"{mine / 'run.py'}:f", "--print"]) == 0
 
 
 def test_port_to_verl_reads_columns_and_prompt_from_extra_info(mine):
@@ -863,6 +933,17 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:no_default", "--print"], "without reward_kwargs; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --from"),
     (["--from", "broken.py:f", "--print"], "expected a file that imports"),
+    (["--from", "mine.py:REWARDS", "--print"], "got a list of 2 functions without weights"),
+    (["--from", "mine.py:REWARDS", "--print"], "try --weights REWARD_WEIGHTS"),
+    (["--from", "mine.py:alone", "--print"], "got a list of 1 function without weights"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", "--print"], "3 weights, for a list of 2 functions"),
+    (["--from", "mine.py:REWARDS", "--weights", "THREE", "--print"], "3 weights, for a list of 2 functions"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "nan", "--print"], "expected numbers, or the name of a list"),
+    (["--from", "mine.py:REWARDS", "--weights", "WEIGHTS", "--print"], "such as REWARD_WEIGHTS, THREE"),
+    (["--from", "mine.py:both", "--weights", "1", "2", "--print"], "which has weights of its own, [1.0, 0.5]"),
+    (["--from", "mine.py:uneven", "--print"], "2 functions with 1 weights; expected one for each"),
+    (["--from", "mine.py:correct", "--weights", "2", "--print"], "mine.py:correct*2"),
+    (["--task", "qa", "--weights", "2", "--print"], "got --weights with qa; expected it with --from"),
 ]
 
 

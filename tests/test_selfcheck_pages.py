@@ -488,6 +488,124 @@ def test_fields_of_a_config_that_are_used_are_in_the_list(run_checks, monkeypatc
     assert used & fields <= {*printed} and {"vf_coef", "value_clip", "temperature"} <= used
 
 
+# ------------------------------------------------------------------------------------------------ a part of a page
+
+FOUR = """
+import torch
+
+
+def token_logprobs(config, network, batch):
+    places = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "position_ids": places}
+    dist = network(**given).logits[:, :-1].float().log_softmax(-1)
+    logprobs = dist.gather(-1, batch["input_ids"][:, 1:, None]).squeeze(-1)
+    entropy = -(dist.exp() * dist).sum(-1)
+    return tuple(torch.nn.functional.pad(x, (1, 0)) for x in (logprobs, entropy))
+
+
+def policy_loss(logprobs, old_logprobs, advantages):
+    return -(logprobs - old_logprobs).exp() * advantages
+
+
+def accumulate_gradients(config, models, batch, rows):
+    mask = batch["response_mask"]
+    for piece in rows.split(config.micro_batch):
+        part = {name: x[piece] for name, x in batch.items()}
+        logprobs, _ = token_logprobs(config, models.policy, part)
+        loss = policy_loss(logprobs, part["old_logprobs"], part["advantages"])
+        ((loss * part["response_mask"]).sum() / mask[rows].sum()).backward()
+
+
+def gae(rewards, values, response_mask, gamma, gae_lambda):
+    advantages = torch.zeros_like(values)
+    for b, row in enumerate(response_mask):
+        later, following = 0.0, 0.0
+        for t in reversed(row.nonzero().flatten().tolist()):
+            later = rewards[b, t] + gamma * following - values[b, t] + gamma * gae_lambda * later
+            following, advantages[b, t] = values[b, t], later
+    return advantages, advantages + values
+"""
+OF_FOUR = {"gae_formula", "logprob_shift", "padding", "accumulation", "advantages_detached", "prompt_gradient"}
+FAULTS_OF_FOUR = {
+    "gae_formula": ("gamma * gae_lambda * later", "gae_lambda * later"),
+    "logprob_shift": ('batch["input_ids"][:, 1:, None]', 'batch["input_ids"][:, :-1, None]'),
+    "accumulation": ("mask[rows].sum()", 'part["response_mask"].sum()'),
+    "prompt_gradient": ('(loss * part["response_mask"]).sum()', '(loss * part["attention_mask"]).sum()'),
+}
+
+
+@pytest.fixture
+def check_part(tmp_path, run_checks):
+    """check_part(source) -> (exit code, {check: row}) of a script that has a part of the contract."""
+
+    def check(source: str, *flags):
+        (tmp_path / "mine.py").write_text(source)
+        return run_checks(tmp_path / "mine.py", "--partial", *flags)
+
+    return check
+
+
+def test_a_script_with_four_functions_is_checked_and_the_rest_told(check_part, tmp_path, capsys):
+    code, rows = check_part(FOUR)
+    assert code == 0 and {name for name, row in rows.items() if row["status"] == "pass"} == OF_FOUR, rows
+    assert rows["sampler_agreement"]["measured"] == "not checked: it has no generate"
+    assert rows["first_update_ratio"]["measured"] == "not checked: it has no update and no make_experience"
+    assert rows["padding"]["measured"].endswith("; generate not checked: it has none")
+    assert selfcheck.main([str(tmp_path / "mine.py")]) == 2
+    said = capsys.readouterr().err
+    assert "without Config, load_models, load_rows, generate; " in said and "or --partial" in said
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_FOUR)
+def test_a_fault_in_one_of_four_functions_is_named(check_part, fault):
+    right, wrong = FAULTS_OF_FOUR[fault]
+    assert right in FOUR
+    code, rows = check_part(FOUR.replace(right, wrong))
+    assert code == 1 and fault in failed(rows), rows
+
+
+def test_a_part_of_a_page_uses_what_the_page_has(check_part):
+    """Its own Config without some fields, its own networks and sampler, whose temperature is another."""
+    source = (TEMPLATES / "grpo.py").read_text(encoding="utf-8")
+    code, rows = check_part(source + "\ndel update, make_experience, load_rows\n")
+    names = ("first_update_ratio", "group_advantages", "template_ends_at_generation")
+    assert code == 0 and all(rows[name]["measured"].startswith("not checked: it has no ") for name in names)
+    ran = {"special_tokens", "reward_answers", "sampler_agreement", "logprob_shift", "padding", "accumulation"}
+    assert {name for name in ran if rows[name]["status"] == "pass"} == ran
+    config = FOUR + "\nimport dataclasses\n\n\n@dataclasses.dataclass\nclass Config:\n    micro_batch: int = 3\n"
+    code, rows = check_part(config.replace("config.micro_batch", "4"))
+    assert code == 0 and rows["logprob_shift"]["status"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x = 1\n", "expected a page that has token_logprobs or"),
+        ("from trl import GRPOTrainer\n", "leaves the training to TRL"),
+        ((SCRIPTS / "ppo_train.py").read_text(encoding="utf-8") + "\ndel collate\n", "expected a page that has"),
+    ],
+    ids=["nothing", "trl", "script"],
+)
+def test_no_part_of_a_page(tmp_path, capsys, source, message):
+    (tmp_path / "mine.py").write_text(source)
+    assert selfcheck.main([str(tmp_path / "mine.py"), "--partial"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_every_check_says_what_it_is_about():
+    names = {function.__name__ for function in selfcheck.CHECKS}
+    assert {*selfcheck.ABOUT} == names and {*selfcheck.BESIDE} <= names
+    assert {name.strip() for name in re.findall(r"^  (\w+)", selfcheck.contract(), re.MULTILINE)} >= {
+        name for about in selfcheck.ABOUT.values() for name in about if "." not in name
+    }
+
+
+def test_help_names_trainers_of_every_kind():
+    told = run_script("selfcheck", "--help").stdout
+    for words in ("PPO, GRPO, distillation, several turns", "a script of your own", "--partial", "--contract"):
+        assert words in told
+
+
 def test_contract_is_printed_without_a_trainer():
     done = run_script("selfcheck", "--contract")
     assert done.returncode == 0, done.stderr

@@ -290,6 +290,124 @@ def test_an_override_that_verl_ignores_is_refused(trap):
     assert verl.split_override(f"{trap}_other=1") == ("", f"{trap}_other", "1")
 
 
+# ------------------------------------------------------------------------------------------------ written by hand
+
+BY_HAND = """# GRPO, by hand
+algorithm.adv_estimator=grpo   # no critic
+  data.train_files=['a b.parquet','c#d.parquet']
++trainer.note='# not a comment'
+~trainer.project_name
+
+reward.custom_reward_function.path=x.py \\
+"""
+
+
+def test_overrides_are_read_as_hydra_takes_them(tmp_path):
+    (tmp_path / "o.txt").write_text(BY_HAND)
+    found = verl.read_overrides(str(tmp_path / "o.txt"))
+    assert [o.text() for o in found] == [
+        "algorithm.adv_estimator=grpo",
+        "data.train_files=['a b.parquet','c#d.parquet']",
+        "+trainer.note='# not a comment'",
+        "~trainer.project_name",
+        "reward.custom_reward_function.path=x.py",
+    ]
+    assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
+
+
+WRONG_FILES = [
+    ("python3 -m verl.trainer.main_ppo", "line 1: got 'python3 -m verl.trainer.main_ppo'; expected KEY=VALUE"),
+    ("# nothing", "without any; expected KEY=VALUE"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), WRONG_FILES)
+def test_files_that_hold_no_overrides(tmp_path, capsys, text, told):
+    (tmp_path / "o.txt").write_text(text)
+    assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 2
+    assert told in capsys.readouterr().err
+
+
+ALONE = [
+    (["--overrides", "o.txt"], "without --check"),
+    (["--check", "--overrides", "o.txt", "--steps", "3", "--algorithm", "grpo"], "got --steps --algorithm "),
+    (["--check", "--overrides", "none.txt"], "got --overrides none.txt"),
+]
+
+
+@pytest.mark.parametrize(("flags", "told"), ALONE)
+def test_overrides_by_hand_stand_alone_with_check(tmp_path, monkeypatch, capsys, flags, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "o.txt").write_text("data.seed=1\n")
+    assert verl.main(flags) == 2
+    assert told in capsys.readouterr().err
+
+
+def findings_of(*texts: str) -> tuple[list[str], list[str]]:
+    """(Overrides that are left for Hydra, findings) of lines."""
+    keys = (text.partition("=") for text in texts)
+    rest, found = verl.trap_findings([verl.Written(k, v, f"o.txt, line {i}") for i, (k, _, v) in enumerate(keys, 1)])
+    return [o.text() for o in rest], found
+
+
+def test_old_and_silent_keys_are_named_with_todays():
+    rest, found = findings_of(
+        "data.seed=1",
+        "custom_reward_function.path=x.py",
+        "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True",
+        "actor_rollout_ref.rollout.mode=sync",
+        "actor_rollout_ref.rollout.multi_turn.enable=True",
+        "data.seed=2",
+    )
+    assert rest == ["data.seed=1", "data.seed=2"]
+    assert [line.rpartition("try ")[2] for line in found[:4]] == [
+        "reward.custom_reward_function.path",
+        "+reward.reward_kwargs.overlong_buffer_cfg.enable",
+        "leaving it out: all rollout is asynchronous",
+        "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
+    ]
+    assert found[4:] == ["twice: got data.seed in o.txt, line 1 and o.txt, line 6; expected it once, as the last wins"]
+    assert findings_of("actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name=vllm")[1] == []
+
+
+def test_clip_ratio_beside_both_sides_and_the_old_trainers_keys_are_let_be():
+    actor, sides = "actor_rollout_ref.actor", ("clip_ratio_low=0.1", "clip_ratio_high=0.2")
+    one = f"{actor}.clip_ratio=0.2"
+    assert len(findings_of(one)[1]) == len(findings_of(one, f"{actor}.{sides[0]}")[1]) == 1
+    assert findings_of(one, *(f"{actor}.{side}" for side in sides))[1] == []
+    bypass = "algorithm.rollout_correction.bypass_mode=True"
+    assert len(findings_of(bypass)[1]) == 1 and findings_of(bypass, "trainer.use_v1=False")[1] == []
+    assert findings_of("algorithm.rollout_correction.bypass_mode=False")[1] == []
+
+
+def test_every_key_that_the_pages_or_the_traps_name_is_known():
+    """The guard on rewards is the launcher's own: what only takes it away is no fault of a file written by hand."""
+    page = (ROOT / "references" / "verl_patterns.md").read_text()
+    table = page.partition("| old | in 0.9.1 | today |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    spans = [re.findall(r"`([^`]+)`", line.split("|")[1]) for line in table.splitlines()]
+    keys = [span for line in spans for span in line]
+    assert len(keys) > 30
+    for key in keys:
+        assert findings_of(key if "=" in key else f"{key}=1")[1], key
+    silent = ("not read", "old trainer only", "ignored", "changes nothing", "leave out the correction", "read only")
+    ours = [key for key, (why, _) in verl.TRAPS.items() if any(word in why for word in silent)]
+    assert len(ours) == 14
+    for key in ours:
+        assert findings_of(f"{key}=true")[1], key
+
+
+def test_data_source_named_by_the_user(tmp_path):
+    import pyarrow.parquet
+
+    (tmp_path / "d.jsonl").write_text('{"prompt": "1+1=", "answer": "2", "source": "sums"}\n' * 4)
+    flags = ["--data", str(tmp_path / "d.jsonl"), "--batch_size", "4", "--output_dir", str(tmp_path / "o")]
+    for more, name in (((), "sums"), (("--data_source", "openai/gsm8k"), "openai/gsm8k")):
+        job, _ = verl.prepare_job(config_of(*flags, *more))
+        for file in ("train", "val"):
+            rows = pyarrow.parquet.read_table(Path(job.folder) / f"{file}.parquet").to_pylist()
+            assert {row["data_source"] for row in rows} == {name} and rows[0]["extra_info"]["source"] == "sums"
+
+
 def test_an_override_of_the_user_takes_the_place_of_ours():
     found = written("--override", "data.seed=7", "--override", "+trainer.x=[a,b]", "--override", "data.shuffle=False")
     assert (found["data.seed"], found["+trainer.x"], found["data.shuffle"]) == ("7", "[a,b]", "False")

@@ -103,7 +103,10 @@ def load_rewards(spec: str) -> list[tuple]:
     need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        return [(f, factor * w) for f, w in zip(found, getattr(found, "weights", [1.0] * len(found)), strict=True)]
+        weights = getattr(found, "weights", [1.0] * len(found))
+        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
+        need(len(weights) == len(found), number)
+        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }

@@ -167,6 +167,73 @@ def test_verl_takes_every_trap_without_a_word_and_we_take_none():
             launcher.split_override(text)
 
 
+def test_each_old_key_is_where_todays_table_says():
+    """What verl no longer has, its files lack; what it ignores composes; each key to write instead is there."""
+    base, _ = launcher.compose_config([])
+    tree = OmegaConf.to_container(base, resolve=False)
+
+    def there(key: str) -> bool:
+        node = tree
+        for name in key.split("."):
+            if not isinstance(node, dict) or name not in node:
+                return False
+            node = node[name]
+        return True
+
+    sections = "actor_rollout_ref|algorithm|critic|data|ray_kwargs|reward"
+    for trap, (what, instead) in launcher.TODAY.items():
+        assert there(trap.partition("=")[0]) == (what != launcher.GONE), trap
+        for plus, key in re.findall(rf"(\+?)\b((?:{sections})\.[\w.]+)", instead):
+            assert there(key) == (not plus), (trap, key)
+
+
+def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
+    lines = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=vllm", "data.train_batch_size=64"]
+    lines += ["actor_rollout_ref.actor.ppo_mini_batch_size=64", "actor_rollout_ref.rollout.n=8", "trainer.save_freq=5"]
+    lines += ["critic.enable=False"]  # else verl warns that it does so
+    dynamic = "actor_rollout_ref.actor.use_dynamic_bsz=True"
+
+    def check(*more: str) -> tuple[int, dict]:
+        (tmp_path / "o.txt").write_text("\n".join([*lines, *more]))
+        code = launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")])
+        return code, json.loads(capsys.readouterr().out)
+
+    code, report = check(dynamic)
+    assert (report["findings"], code, report["overrides"]) == ([], 0, 8), report["findings"]
+    assert report["settings"]["actor_rollout_ref.rollout.n"] == 8
+    assert report["settings"]["actor_rollout_ref.actor.clip_ratio_high"] == 0.2
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["?"] * 130}), tmp_path / "t.parquet")
+    rollout = "actor_rollout_ref.rollout"
+    wrong = {
+        (): ["ppo_micro_batch_size_per_gpu"],  # neither sizes nor a bound on tokens
+        (dynamic, f"{rollout}.name=???"): ["got no actor_rollout_ref.rollout.name", "o.txt, line 9; expected it once"],
+        (
+            *(dynamic, f"{rollout}.mode=sync", f"{rollout}.calculate_log_prob=True", "ray_kwargs.ray_init.num_cpus=4"),
+            *(
+                "actor_rollout_ref.actor.clip_ratio=0.1",
+                f"{rollout}.temperature=0",
+                f"{rollout}.val_kwargs.do_sample=True",
+            ),
+            *(f"data.train_files={tmp_path}/t.parquet", "trainer.total_epochs=1", "trainer.total_training_steps=99"),
+        ): [
+            *("try leaving it out: all rollout is asynchronous", f"try {rollout}.calculate_log_probs", "expected 34"),
+            *(
+                "try actor_rollout_ref.actor.clip_ratio_low",
+                "temperature should be greater than 0",
+                "1 epochs of 2 steps",
+            ),
+        ],
+    }
+    for more, told in wrong.items():
+        code, report = check(*more)
+        assert code == 1 and "settings" in report
+        for words in told:
+            assert sum(words in finding for finding in report["findings"]) == 1, (words, report["findings"])
+
+
 def test_clip_ratio_is_the_no_op_that_the_launcher_never_writes():
     from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
     from verl.utils.config import omega_conf_to_dataclass

@@ -22,15 +22,18 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
                 json[:KEY,KEY]   (an argument that ends in *NUMBER needs a weight of its own)
 
 --from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
-async or a preset too, to verl's compute_score, and a compute_score to TRL. The port imports FILE.py by its path from
-the output, so keep both together. It sees one row at a time in verl, without `completion_ids` (verl_train.py's reward
-manager gives them); an exception there scores 0 and sets `raised`, as verl would go on without the row.
+async or a preset too, to verl's compute_score, and a compute_score to TRL. A list of functions becomes their weighted
+sum, for verl or (--for trl) for TRL: --weights has a number for each, or names a list in FILE.py; a preset has its own.
+The port imports FILE.py by its path from the output, so keep both together; nothing may train there. It sees one row at
+a time in verl, without `completion_ids` (verl_train.py's reward manager gives them); an exception there scores 0 and
+sets `raised`, as verl would go on without the row.
 
 Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
     python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
+    python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
 Exit codes: 0 written or printed, 2 bad input.
 """
@@ -43,6 +46,7 @@ ROOMS = (
     "check_texts",
     "rubric",
     "new_reward",
+    "weights",
     "ports",
     "command",
 )

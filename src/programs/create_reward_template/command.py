@@ -23,6 +23,7 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "combine": ("custom",),
     **dict.fromkeys(("base_url", "judge_model", "rubric"), ("llm_judge",)),
     "completions": ("--from",),
+    "weights": ("--from",),
     "data_source": ("--from",),
     "gold_column": ("math", "code", "qa", "llm_judge", "--from"),
 }
@@ -56,6 +57,12 @@ def template_parser() -> argparse.ArgumentParser:
         "trl, verl or both (default: both; with --from the other contract)",
         dest="target",
         choices=["trl", "verl", "both"],
+    )
+    flag(
+        "weights",
+        "--from a list: a number for each function, or a list's name in the same file",
+        nargs="+",
+        metavar="W",
     )
     flag("output", "file to write", metavar="FILE.py")
     flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")

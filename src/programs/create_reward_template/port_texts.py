@@ -4,8 +4,8 @@ LOAD_SOURCE = '''
 SOURCE = Path(__file__).resolve().parent / @SOURCE@  # keep it there
 
 
-def source():
-    """What is ported here."""
+def source(name: str = "@FUNCTION@"):
+    """What is ported here, or another member of its file."""
     module = f"reward_source_{zlib.crc32(str(SOURCE).encode())}"
     if module not in sys.modules:
         if not SOURCE.is_file():
@@ -14,20 +14,19 @@ def source():
         loaded = importlib.util.module_from_spec(spec)
         sys.modules[module] = loaded
         spec.loader.exec_module(loaded)
-    return sys.modules[module].@FUNCTION@
+    return getattr(sys.modules[module], name)
 
 
 source()  # so that a missing file stops the trainer at its start
 '''
 
-TO_VERL = '''
+PARTS = '''
 
 def parts() -> dict:
-    """{name: (function, weight)}: one function, or those of a preset."""
+    """{name: (function, weight)}: one function, or those of a list."""
     found, named = source(), {}
     functions = [found] if callable(found) else found
-    weights = [1.0] * len(functions) if callable(found) else getattr(found, "weights", [1.0] * len(functions))
-    for function, weight in zip(functions, weights, strict=True):
+    for function, weight in zip(functions, @WEIGHTS@, strict=True):
         name = getattr(function, "__name__", type(function).__name__)
         while name in named:
             name += "_2"
@@ -40,33 +39,44 @@ def takes_one(function) -> bool:
     return bool({"prompt", "completion"} & {*inspect.signature(function).parameters})
 
 
-def arguments_of(function, text: str, row: dict) -> dict:
-    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
-    completion = [{"role": "assistant", "content": text}] if CHAT else text
-    given = {name: [value] for name, value in row.items() if name != "prompt"}
-    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
-    if takes_one(function):
-        given = row | {"prompt": row.get("prompt"), "completion": text}
-    given["trainer_state"] = None
-    given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
+def taken(function, given: dict) -> dict:
+    """Those of the arguments that a function takes."""
     parameters = inspect.signature(function).parameters.values()
     fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     missing = [p.name for p in fixed if p.default is p.empty and p.name not in given]
     if missing:
-        columns = ", ".join(sorted(row)) or "none"
+        columns = ", ".join(sorted({*given} - {*SILENT, "prompt", "prompts", "completion", "completions"})) or "none"
         raise TypeError(f"got the columns {columns}; expected {', '.join(missing)} too; try extra_info or GOLD")
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return given
     return {p.name: given[p.name] for p in fixed if p.name in given}
 
 
+SILENT = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
+def arguments_of(function, text: str, row: dict, extras: dict = SILENT) -> dict:
+    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
+    completion = [{"role": "assistant", "content": text}] if CHAT else text
+    given = {name: [value] for name, value in row.items() if name != "prompt"}
+    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
+    if takes_one(function):
+        given = row | {"prompt": row.get("prompt"), "completion": text}
+    return taken(function, given | extras)
+
+
+def number(value) -> float | None:
+    """A score as a float, or None."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"got the score {value}; expected a finite number or None")
+    return None if value is None else float(value)
+
+
 def only(function, values) -> float | None:
     """The one score of a sample or a batch of one."""
     values = values.tolist() if hasattr(values, "tolist") else values
     (value,) = [values] if takes_one(function) else values
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"got the score {value}; expected a finite number or None")
-    return None if value is None else float(value)
+    return number(value)
 
 
 def summed(scores: dict) -> float | None:
@@ -74,7 +84,9 @@ def summed(scores: dict) -> float | None:
     weights = {name: weight for name, (_, weight) in parts().items()}
     known = [weights[name] * value for name, value in scores.items() if value is not None]
     return sum(known) if known else None
+'''
 
+TO_VERL = '''
 
 @ASYNC@def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
     """The reward by verl's contract, which knows no None: the score is 0, and `applies` too."""
@@ -97,6 +109,52 @@ ORIGINAL_ASYNC = """found = function(**arguments_of(function, text, row))
             scores[name] = only(function, found)"""
 CALL_ASYNC = """found = await asyncio.to_thread(function, **arguments)
             scores[name] = only(function, await found if inspect.isawaitable(found) else found)"""
+
+TO_TRL_SUM = '''
+
+def results_of(function, completions, rows: list[dict], given: dict) -> list:
+    """What a function returns: one result for each sample if it takes one, else one for the batch."""
+    if not takes_one(function):
+        return [function(**taken(function, given))]
+    extras = {name: given[name] for name in SILENT if name in given}
+    pairs = zip(map(completion_text, completions), rows, strict=True)
+    return [function(**arguments_of(function, text, row, SILENT | extras)) for text, row in pairs]
+
+
+def values_of(function, results: list, count: int) -> list[float | None]:
+    """The scores of a batch."""
+    values = results if takes_one(function) else results[0]
+    values = [number(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
+    if len(values) != count:
+        raise ValueError(f"got {len(values)} scores; expected {count}, one a completion")
+    return values
+
+
+@ASYNC@def @NAME@(prompts, completions, @GIVEN@**columns) -> list[float | None]:
+    """The weighted sum of @FUNCTION@ by TRL's contract: of the parts that apply, None where none does."""
+    columns, count = {@PASSED@**columns}, len(completions)
+    rows = rows_of(prompts, count, columns)
+    given = SILENT | columns | {"prompts": prompts, "completions": completions}
+    results = {name: results_of(function, completions, rows, given) for name, (function, _) in parts().items()}
+@GATHERED@    scores = {name: values_of(function, results[name], count) for name, (function, _) in parts().items()}
+    for name, values in scores.items():
+        known = [value for value in values if value is not None]
+        if known:
+            given["log_metric"](f"reward/{name}", sum(known) / len(known))
+    return [summed({name: values[i] for name, values in scores.items()}) for i in range(count)]
+'''
+GATHERED = """    waits = {name: asyncio.gather(*map(waited, own)) for name, own in results.items()}  # all at once
+    results = {name: await own for name, own in waits.items()}
+"""
+
+TEST_TO_TRL_SUM = """
+    for case in CASES:
+        text, row, expected = case
+        columns = {name: [value] for name, value in row.items() if name != "prompt"}
+        completion = [{"role": "assistant", "content": text}] if CHAT else text
+        expected = original_score(text, row) if expected == "the original's" else expected
+        got = @RUN@@NAME@([row.get("prompt")], [completion], **columns)@END@[0]
+        results.append(("TRL", case, got, expected))"""
 
 TEST_TO_VERL = """
     for case in CASES:
@@ -131,9 +189,9 @@ def loop():
 
 WAITED = '''
 
-async def waited(awaitable):
-    """The result of an awaitable."""
-    return await awaitable
+async def waited(found):
+    """What is found, or what awaiting it gives."""
+    return await found if inspect.isawaitable(found) else found
 '''
 
 TO_TRL = '''

@@ -17,6 +17,7 @@ parsed, never run; paths and URLs in the data are never opened; nothing is unpic
 
     python scripts/data_loader.py train.jsonl --out clean.jsonl                       # any known form, detected
     python scripts/data_loader.py train.jsonl test.csv --inspect --tokenizer MODEL    # lengths, duplicates, overlap
+    python scripts/data_loader.py train.jsonl --split 0.1 --seed 0 --out part.jsonl    # and part.eval.jsonl
     python scripts/data_loader.py "data/*.jsonl.gz" --for verl --shuffle 0 --split eval=200 --out train.parquet
 
 Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothing is written).
@@ -37,6 +38,7 @@ ROOMS = (
     "row_reader",
     "batches",
     "inspection",
+    "held_out",
     "command",
     "loader",
 )

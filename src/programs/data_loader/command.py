@@ -16,9 +16,10 @@ from parts.messages import UserError, need, say
 from parts.rows import is_hub_id
 from parts.settings import parse_flags
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
+from programs.data_loader.held_out import held_out_rows, same_prompt, split_size
 from programs.data_loader.inspection import Stats, plot_lengths
 from programs.data_loader.reading import Settings
-from programs.data_loader.row_reader import RowReader, digest
+from programs.data_loader.row_reader import RowReader
 from programs.data_loader.writing import check_out, fill_file, json_line, new_file
 
 
@@ -37,12 +38,15 @@ def make_command() -> argparse.ArgumentParser:
     flag("kind", f"auto, {', '.join(KINDS)}", default="auto", metavar="KIND")
     flag("out", "file to write, .jsonl or .parquet", type=Path, metavar="FILE")
     flag("for", "who reads the output", dest="target", choices=TARGETS, default="ours")
+    flag("data_source", "verl's data_source of all rows (default: each row's source)", metavar="NAME")
     flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
     flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
     flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
     flag("validate", "only report bad rows; exit 1 if there are any", action="store_true")
     flag("limit", "stop after N good rows", type=int, metavar="N")
-    flag("split", "NAME=N or NAME=SHARE: so many rows go to OUT.NAME.jsonl", metavar="NAME=N")
+    split = "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl"
+    flag("split", split, metavar="[NAME=]N")
+    flag("seed", "of --split (default: that of --shuffle, else 0)", type=int, metavar="SEED")
     flag("dedup", "leave out rows whose prompt, answer, tests and completions came before", action="store_true")
     flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
     flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
@@ -73,6 +77,10 @@ def settings_of(args) -> Settings:
         args.out or not (args.split or args.shuffle is not None),
         "got --split or --shuffle without --out; expected --out",
     )
+    wrong = f"got --data_source with --for {args.target}; expected --for verl, which has such a column"
+    need(args.target == "verl" or args.data_source is None, wrong)
+    need(args.data_source != "", "got --data_source ''; expected a name, such as openai/gsm8k")
+    need(args.split or args.seed is None, "got --seed without --split; expected both; try --shuffle SEED for an order")
     need(not args.tokenizer or args.inspect or args.plot, "got --tokenizer alone; expected --inspect with it")
     wrong = [item for item in args.map if "=" not in item]
     need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
@@ -150,7 +158,7 @@ class Run:
         self.good, self.bad = Spool(folder), Spool(folder)
         self.stats = Stats(open_tokenizer(args.tokenizer) if args.tokenizer else None)
         self.reader = RowReader(args.inputs, settings, self.reject)
-        self.prompts: list[bytes] = []  # digests, for the overlap of a split
+        self.prompts: list[bytes] = []  # digests, for a split
         self.outputs: list[dict] = []
 
     def reject(self, item: dict) -> None:
@@ -171,7 +179,7 @@ class Run:
             if args.out:
                 self.good.add(json_line(row))
             if args.split:
-                self.prompts.append(digest(row["prompt"]))
+                self.prompts.append(same_prompt(row["prompt"]))
 
     def parts(self) -> list[tuple[Path, str, list[int] | None]]:
         """(path, split name, order of rows) of each output."""
@@ -181,21 +189,11 @@ class Run:
             random.Random(args.shuffle).shuffle(order)
         if not args.split:
             return [(args.out, "train", order)]
-        name, _, size = args.split.partition("=")
-        try:
-            size = int(size) if size.isdigit() else round(float(size) * count)
-        except (ValueError, OverflowError):
-            size = 0
-        good = re.fullmatch(r"\w+", name) and name != "rejected" and 0 < size < count
-        need(
-            good, f"got --split {args.split} of {count} rows; expected NAME=N with N from 1 to {count - 1}, or a share"
-        )
-        chosen = set(random.Random(args.shuffle or 0).sample(range(count), size))
+        name, size = split_size(args.split, count)
+        chosen = held_out_rows(self.prompts, size, args.seed if args.seed is not None else args.shuffle or 0)
+        if len(chosen) != size:
+            say(f"note: {len(chosen)} rows are held out, not {size}, as rows of one prompt stay together")
         held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
-        shared = len({self.prompts[i] for i in held} & {self.prompts[i] for i in rest})
-        if shared:
-            say(f"warning: {shared} prompts stand in both {args.out} and its {name} part; try --dedup")
-        self.shared = shared
         return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
     def write(self) -> None:
@@ -205,7 +203,10 @@ class Run:
             for path, split, order in self.parts():
                 temporary = stack.enter_context(new_file(path))
                 count = self.write_part(temporary, path, split, order)
-                self.outputs.append({"path": str(path), "rows": count, "split": split, "for": args.target})
+                output = {"path": str(path), "rows": count, "split": split, "for": args.target}
+                if args.split:
+                    output["prompts"] = len({self.prompts[row] for row in order})
+                self.outputs.append(output)
             if args.on_bad == "skip":
                 path = args.out.with_suffix(".rejected.jsonl")
                 with open(stack.enter_context(new_file(path)), "wb") as f:
@@ -218,9 +219,8 @@ class Run:
             with open(temporary, "wb") as f:
                 f.writelines(self.good.lines(order))
             return len(self.good) if order is None else len(order)
-        return fill_file(
-            lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, self.args.target, split
-        )
+        shape = (self.args.target, split, self.args.data_source or "")
+        return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
 
     def report(self) -> dict:
         """The report that --json prints."""
@@ -273,7 +273,8 @@ def print_summary(run: Run) -> None:
     print(f"{report['kind']}: {report['why']}")
     print(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
     for output in report["outputs"]:
-        print(f"wrote {output['path']}: {output['rows']} rows")
+        prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
+        print(f"wrote {output['path']}: {output['rows']} rows{prompts}")
     stats = report["stats"]
     for name, item in stats.get("fields", {}).items():
         print(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")

@@ -41,8 +41,11 @@ def trl_row(row: dict) -> dict:
     return {**row, **turned, "text_fields": texts}
 
 
-def verl_row(row: dict, index: int, split: str) -> dict:
-    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info."""
+def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
+    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info.
+
+    `data_source` is the row's own source where none is named; extra_info keeps that one in any case.
+    """
     gold, kind = next((name for name in ("tests", "answer") if name in row), "none"), kind_of(row)
     truth = row.get(gold, "")
     as_json = not isinstance(truth, str)
@@ -51,7 +54,7 @@ def verl_row(row: dict, index: int, split: str) -> dict:
         if name not in ("prompt", gold):
             extra[f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name] = value
     return {
-        "data_source": row.get("source") or "data",
+        "data_source": data_source or row.get("source") or "data",
         "prompt": row["prompt"],
         "ability": kind if kind in ("math", "code") else "chat",
         "reward_model": {"style": "rule", "ground_truth": ENCODER.encode(truth) if as_json else truth},
@@ -59,18 +62,21 @@ def verl_row(row: dict, index: int, split: str) -> dict:
     }
 
 
-def target_rows(rows: Iterable[dict], target: str, split: str) -> Iterator[dict]:
+def target_rows(rows: Iterable[dict], target: str, split: str, data_source: str = "") -> Iterator[dict]:
     """Rows in the shape of the target."""
     for index, row in enumerate(rows):
-        yield row if target == "ours" else trl_row(row) if target == "trl" else verl_row(row, index, split)
+        if target == "verl":
+            row = verl_row(row, index, split, data_source)
+        yield trl_row(row) if target == "trl" else row
 
 
-def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train") -> int:
+def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train", data_source: str = "") -> int:
     """Write normalised rows to a .jsonl or .parquet file and return their number; the file appears whole or not at all.
 
     Args:
         target: "ours", "trl" or "verl"; load_rows reads each of them back as it was.
         split: what verl's extra_info.split says.
+        data_source: verl's data_source of all rows; "" is each row's source.
 
     Raises:
         UserError: the path, the target or a column cannot be used.
@@ -78,7 +84,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
     rows, path = list(rows), Path(path)
     check_out(path, target)
     with new_file(path) as temporary:
-        return fill_file(lambda: iter(rows), temporary, path.suffix, target, split)
+        return fill_file(lambda: iter(rows), temporary, path.suffix, (target, split, data_source))
 
 
 def check_out(path: Path, target: str) -> None:
@@ -89,13 +95,14 @@ def check_out(path: Path, target: str) -> None:
     need(not path.is_dir(), f"got the output {path}, a folder; expected the name of a file")
 
 
-def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, target: str, split: str) -> int:
-    """Write the rows that make_rows gives to a file; parquet asks for them twice."""
+def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, shape: tuple[str, str, str]) -> int:
+    """Write the rows that make_rows gives to a file, shaped as target_rows shapes them; parquet asks for them twice."""
+    target = shape[0]
     if suffix == ".parquet":
-        return write_parquet(lambda: target_rows(make_rows(), target, split), path, target)
+        return write_parquet(lambda: target_rows(make_rows(), *shape), path, target)
     count, dates = 0, {}
     with open(path, "w", encoding="utf-8", newline="\n") as f:
-        for row in target_rows(make_rows(), target, split):
+        for row in target_rows(make_rows(), *shape):
             f.write(json_line(row))
             count += 1
             if target != "ours":

@@ -15,7 +15,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
     code             runs in sandbox.py; unbiased pass@k (Chen 2021, eq. 1)          k=1/10, timeout_s=3
     perplexity       per token, word and byte, bits per byte                         bos=lm_eval|once|none, stride=N
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
-    reward           reward functions with TRL's signature                           reward:FILE.py:function[*weight]
+    reward           reward functions with TRL's signature, or of one sample         reward:FILE.py:function[*weight]
     custom           your own prompt and score                                       custom:FILE.py:name
     environment      conversations with --environment FILE.py:Class, as ppo_train    k=1/10
 Every task also takes data=FILE, limit=N and max_new_tokens=N.

@@ -44,6 +44,7 @@ ROOMS = (
     "rollout",
     "experience",
     "update",
+    "spread",
     "metrics",
     "memory",
     "dry_run",

@@ -18,6 +18,7 @@ from programs.on_policy_distillation.data import teacher_of
 from programs.on_policy_distillation.experience import by_teacher, mismatch_mode, pieces_of, server_tensors
 from programs.on_policy_distillation.objective import gap_figures
 from programs.on_policy_distillation.settings import Config
+from programs.on_policy_distillation.spread import HEAVY, spread_of_mean
 from programs.on_policy_distillation.teachers import ask_servers, teacher_specs, widened
 
 
@@ -55,11 +56,14 @@ def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict)
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
     """How far the student is from its teachers on its own samples of held-out prompts, drawn alike each time.
 
-    With local teachers, per token over the whole vocabulary; with servers, the reverse KL by k3 on the sampled tokens.
+    Each prompt has `eval_samples` of them, beside each other. With local teachers, per token over the whole vocabulary;
+    with servers, the reverse KL by k3 on the sampled tokens.
     """
     import numpy as np
     import torch
 
+    repeats = config.eval_samples
+    rows = [row for row in rows for _ in range(repeats)]
     noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
     alone = dataclasses.replace(config, group_size=1)
     samples, names = collect(alone, models, engine, reward, rows, noise, {}), list(teacher_specs(config))
@@ -70,14 +74,32 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
     batch["teacher"] = torch.tensor([s["teacher"] for s in samples], device=models.device)[:, None]
     batch["teacher"] = batch["teacher"].expand(batch["input_ids"].shape)
     scored = server_tensors(samples, batch)
+    tokens = batch["response_mask"].sum(1)
     if scored:
         kl = kl_estimate(batch["rollout_logprobs"], scored["teacher_logprobs"], "k3")
-        return {"eval/reverse_kl": masked_mean(kl, batch["response_mask"]).item()}, samples
-    sums = torch.zeros(4, dtype=widest_float(models.device), device=models.device)
-    for teacher, mine in by_teacher(models, batch, range(len(samples))):
+        figures = (kl * batch["response_mask"]).sum(1, keepdim=True)
+    else:
+        figures = local_figures(config, models, batch)
+    means = (figures.sum(0) / tokens.sum()).tolist()
+    metrics = dict(zip(GAP_KEYS[: len(means)], means, strict=True))
+    spread = spread_of_mean(figures[:, 0].tolist(), tokens.tolist(), repeats, config.seed)
+    return metrics | {SPREAD_KEYS[name]: value for name, value in spread.items()}, samples
+
+
+SPREAD_KEYS = {"low": "eval/reverse_kl_low", "high": "eval/reverse_kl_high", "top": "eval/reverse_kl_top"}
+GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/overlap")
+
+
+def local_figures(config: Config, models, batch: dict):
+    """Sums over a completion's tokens of what gap_figures says, with local teachers: [B, 4]."""
+    import torch
+
+    sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
+    for teacher, mine in by_teacher(models, batch, range(len(sums))):
         for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
             piece, _ = trimmed(batch, piece_rows)
             mask = piece["response_mask"].bool()
+            owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
             with torch.no_grad(), autocast(config, models.device):
                 states = predicting_states(models.policy, piece)[mask]
             theirs = teacher.states(piece)[mask]
@@ -85,10 +107,9 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
                 with torch.no_grad():
                     logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
                     student = torch.log_softmax(logits / config.temperature, -1)
-                    sums += gap_figures(student, teacher.logprobs(theirs[part])).sum(0)
-    means = (sum_over_processes(sums) / batch["response_mask"].sum()).tolist()
-    keys = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/overlap")
-    return dict(zip(keys, means, strict=True)), samples
+                    figures = gap_figures(student, teacher.logprobs(theirs[part]))
+                    sums.index_add_(0, owners[part], figures.to(sums.dtype))
+    return sum_over_processes(sums)
 
 
 def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
@@ -104,11 +125,13 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         metrics["eval/accuracy"] = sum(full) / len(full)
         metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
-    return metrics, samples
+    return metrics, samples[:: len(samples) // len(rows)]
 
 
 class DistillationLog(RunLog):
     """A RunLog whose bar also moves where nothing is rewarded."""
+
+    tail_is_said = False
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward or KL beside it; say the held-out distance."""
@@ -117,4 +140,13 @@ class DistillationLog(RunLog):
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
             self.bar.update()
         if "eval/reverse_kl" in metrics:
-            self.bar.write(f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}", file=sys.stderr)
+            low, high, top = map(metrics.get, SPREAD_KEYS.values())
+            interval = "" if low is None else f" (95%: {low:.4f} to {high:.4f})"
+            self.bar.write(
+                f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}{interval}", file=sys.stderr
+            )
+            if (top or 0) > HEAVY and not self.tail_is_said:
+                self.tail_is_said = True
+                what = f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
+                advice = f"try --eval_samples {max(4, 2 * self.config.eval_samples)}, or more held-out prompts"
+                self.bar.write(f"warning: {what}; {advice}", file=sys.stderr)

@@ -7,9 +7,13 @@
 # ///
 """Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
 
-TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, or your copy of one; it is
-loaded by path and its own functions are called on a few short sequences (`--contract` lists them). What they return is
-compared with computations made here from the published formulas and the plain networks' logits:
+TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
+page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
+copy, or a script of your own. Of your own it may have a few of them: --partial checks those, makes plain stand-ins for
+what they need, and tells what it could not check. A trainer that leaves the training to TRL has none of them.
+
+It is loaded by path and its functions are called on a few short sequences. What they return is compared with
+computations made here from the published formulas and the plain networks' logits:
 
     log-prob     log softmax(logits[t - 1] / temperature)[token t]
     gradient     d/dtheta  1/N sum over response tokens of -A_t ratio_t - entropy_coef H_t,  A constant, ratio = 1
@@ -35,6 +39,7 @@ the embedded one.
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
         --reward my_rewards.py:correct                                                # the flags of the run, one GPU
+    python scripts/selfcheck.py my_loop.py --partial --model M --data train.jsonl     # has token_logprobs, say, and gae
     CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo_train.py --config run.yaml --json   # before torchrun
 
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
@@ -48,6 +53,7 @@ ROOMS = (
     "scripts_trainer",
     "one_page",
     "loading",
+    "partial",
     "oracle",
     "trainer_side",
     "prepare",

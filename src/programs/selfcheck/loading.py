@@ -14,6 +14,13 @@ from programs.selfcheck.scripts_trainer import ScriptsTrainer
 
 def load_trainer(file: str):
     """The trainer of a file, as the checks see it; raise UserError where it cannot be loaded or lacks a name."""
+    trainer, names = nearest_kind(file)
+    need_names(file, names)
+    return trainer
+
+
+def nearest_kind(file: str) -> tuple:
+    """(The trainer of a file as the kind that it lacks less of, what it lacks); raise UserError for no trainer."""
     path = Path(file)
     need(
         path.suffix == ".py" and path.is_file(),
@@ -30,8 +37,7 @@ def load_trainer(file: str):
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
         "can be called; try templates/grpo.py",
     )
-    need_names(file, names)
-    return trainer
+    return trainer, names
 
 
 def need_names(file: str, names: list[str]) -> None:
@@ -39,7 +45,7 @@ def need_names(file: str, names: list[str]) -> None:
     need(
         not names,
         f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; "
-        "try selfcheck.py --contract",
+        "try selfcheck.py --contract, or --partial to check what a page has of it",
     )
 
 

@@ -20,6 +20,7 @@ from programs.selfcheck.conversation_checks import (
 from programs.selfcheck.input_checks import reward_answers, special_tokens, template_ends_at_generation
 from programs.selfcheck.loading import load_trainer, need_names
 from programs.selfcheck.measures import rest
+from programs.selfcheck.partial import aside, load_partial, unchecked
 from programs.selfcheck.policy_checks import (
     accumulation,
     advantages_detached,
@@ -42,9 +43,12 @@ CHECKS = (
 )
 
 
-def selfcheck(file: str, flags: list[str]) -> list[dict]:
-    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError."""
-    trainer = load_trainer(file)
+def selfcheck(file: str, flags: list[str], partial: bool = False) -> list[dict]:
+    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError.
+
+    With `partial` it may lack a part of the contract; checks of that are not run, and say so.
+    """
+    trainer = load_partial(file) if partial else load_trainer(file)
     need_names(file, trainer.parse(flags))
     try:
         subject = prepare(trainer)
@@ -60,9 +64,12 @@ def run_checks(s: Subject) -> list[dict]:
     results = []
     for function in CHECKS:
         try:
-            if function.moved and not s.moved:
-                move(s)
-            passed, text = function(s)
+            passed, text = None, unchecked(s.trainer, function.__name__)
+            if not text:
+                if function.moved and not s.moved:
+                    move(s)
+                passed, text = function(s)
+                text += aside(s.trainer, function.__name__)
         except (Exception, SystemExit) as error:
             rest(s.models)
             said = str(error).removeprefix("error: ")
@@ -85,13 +92,14 @@ def print_table(results: list[dict], seconds: float) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
-        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--json]",
+        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--partial] [--json]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--partial", action="store_true", help="check what a page has of the contract, tell the rest")
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:
@@ -104,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a reward function may print
-            results = selfcheck(options.trainer, flags)
+            results = selfcheck(options.trainer, flags, options.partial)
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -18,13 +18,15 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
     run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
 
 TABLE names the verl keys of every setting, FIXED the settings that verl cannot express (an error, not a shrug), NOTES
-those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon.
+those that mean nothing to it. TRAPS are overrides that verl accepts and does not act upon; TODAY, for overrides written
+by hand, what to write in their place and in that of old keys.
 
 Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and
 installing anything on the nodes of a cluster: each needs verl and its rollout engine.
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
+    python scripts/verl_train.py --check --overrides mine.txt                            # by hand, KEY=VALUE a line
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
     python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
@@ -55,6 +57,7 @@ ROOMS = (
     "run_script",
     "environment_check",
     "checks",
+    "hand_written",
     "submit",
     "slurm",
     "run",

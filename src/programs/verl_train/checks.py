@@ -87,19 +87,23 @@ def missing_engine(name: str) -> bool:
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
 
 
-def config_findings(composed) -> list[str]:
-    """What verl's own validation, and the CPUs of a local Ray, say."""
+def validation_findings(composed) -> list[str]:
+    """What verl's own validation says."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    found = []
     try:
         validate_config(composed, need_reference_policy(composed), need_critic(composed))
     except Exception as error:  # assertions, and ValueError and TypeError of dataclasses
-        if missing_engine(composed.actor_rollout_ref.rollout.name) and "vllm version None" in str(error):
-            say("note: LoRA's rank is not held against vLLM, which is not installed here")
-        else:
-            found.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
+        if not (missing_engine(composed.actor_rollout_ref.rollout.name) and "vllm version None" in str(error)):
+            return [f"validation: verl refuses the configuration: {type(error).__name__}: {error}"]
+        say("note: LoRA's rank is not held against vLLM, which is not installed here")
+    return []
+
+
+def config_findings(composed) -> list[str]:
+    """What verl's own validation, and the CPUs of a local Ray, say."""
+    found = validation_findings(composed)
     trainer, units = composed.trainer, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
     needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     given = composed.ray_kwargs.ray_init.num_cpus

@@ -6,6 +6,7 @@ from pathlib import Path
 from parts.messages import UserError, say
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
+from programs.verl_train.hand_written import check_written
 from programs.verl_train.job_folder import prepare_job
 from programs.verl_train.memory import memory_plan
 from programs.verl_train.refusals import say_notes
@@ -42,6 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         config = parse_config(hardware_flags(argv) + argv)
+        if config.overrides:
+            return check_written(config)
         say_notes(config)
         if config.check:
             return run_check(config)

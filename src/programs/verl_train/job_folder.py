@@ -40,6 +40,8 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     source = config.eval_data or (EMBEDDED_EVAL if embedded else "")
     held_out, more = job_rows(config, setup, source, "test") if source else (rows[:1], [])
+    for row in [*rows, *held_out] if config.data_source else ():
+        row["data_source"] = config.data_source
     prompts = config.batch_size // config.group_size
     need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)

@@ -202,6 +202,8 @@ NOTES = {
     "gpu_memory": "for the memory arithmetic",
     "parameters": "for the memory arithmetic and lr 0",
     "override": "passed on",
+    "overrides": "checked alone",
+    "data_source": "written into the rows",
     "ship": "copied into the job folder",
     **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
 }

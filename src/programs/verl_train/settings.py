@@ -177,6 +177,12 @@ class Config(BaseConfig):
     sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
     offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
+    data_source: str = setting(
+        "", "verl's data_source of all rows (default: their column source, else the file's name)"
+    )
+    overrides: str = setting(
+        "", "FILE of overrides written by hand, KEY=VALUE a line, # comments: --check composes and validates it alone"
+    )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
