@@ -1279,6 +1279,7 @@ ABOUT = {
     "advantages_detached": ("accumulate_gradients",),
     "prompt_gradient": ("accumulate_gradients",),
     "value_loss_gradient": ("accumulate_gradients", "load_models"),
+    **dict.fromkeys(("turn_template", "turn_ids", "turn_mask", "turn_rewards", "turn_state"), ("rollout",)),
 }
 # What else some look at, which is a stand-in's where the page has none.
 BESIDE = {
