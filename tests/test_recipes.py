@@ -1,5 +1,6 @@
 """Each recipe of references/recipes.md runs from an empty folder with the embedded model, with a few steps."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -7,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
 
 PAGE = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -101,3 +102,35 @@ def test_blocks_to_paste_are_short_and_listed():
         assert blocks <= LONGEST, name
         anchor = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
         assert f"(#{anchor})" in HEAD, name
+
+
+def test_settings_of_the_quickstart_are_those_of_trl_of_ours_and_of_the_launcher(folder, tmp_path):
+    """Names of the first two columns exist; those of the third are what the launcher writes for the second."""
+    from trl import GRPOConfig
+
+    text = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
+    rows = [re.split(r" \| ", line.strip("| ")) for line in re.findall(r"^\| .*\|$", text, re.MULTILINE)]
+    theirs, ours, verls = ({n for row in rows[1:] for n in re.findall(r"`([\w.]+)`", row[i])} for i in range(3))
+    assert theirs - {"environment_factory"} <= {field.name for field in dataclasses.fields(GRPOConfig)}
+    verl = load_script("verl_train")
+    assert ours <= {field.name for field in dataclasses.fields(verl.Config)} and len(ours) > 15
+    flags = [
+        "--algorithm=grpo",
+        "--loss=gspo",
+        "--advantage=mean",
+        "--kl_coef=0.1",
+        "--kl_in=loss",
+        "--kl_estimator=k3",
+    ]
+    flags += ["--environment", str(ROOT / "examples/environments.py") + ":SecondAttempt", "--max_turns=2"]
+    flags += ["--batch_size=32", "--group_size=4", "--data", str(folder / "train.jsonl"), "--print"]
+    written = {o.key for o in verl.prepare_job(verl.parse_config([*flags, f"--output_dir={tmp_path / 'a'}"]))[1]}
+    of_reward = [
+        "--algorithm=grpo",
+        f"--reward={folder / 'my.py'}:reward",
+        "--print",
+        "--data",
+        str(folder / "train.jsonl"),
+    ]
+    written |= {o.key for o in verl.prepare_job(verl.parse_config([*of_reward, f"--output_dir={tmp_path / 'b'}"]))[1]}
+    assert verls - {"verl_train.py"} <= written
