@@ -112,16 +112,19 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
 
-def setting(default, help, choices=None, positive=False, free=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
         choices: a list, or a function that returns one where the names stand further down in the file.
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
+        several: one flag takes several values.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
 
 
 def parse_bool(text: str) -> bool:
@@ -145,7 +148,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         shown = "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
@@ -228,6 +232,8 @@ def check_trainer(config: BaseConfig) -> None:
     )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    idle = config.vllm_args and config.rollout_engine != "vllm"
+    need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
@@ -290,6 +296,10 @@ class Config(BaseConfig):
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
+    check_sync: int = setting(
+        50, "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)"
+    )
     # algorithm: choices
     algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
@@ -1634,6 +1644,7 @@ FIXED = {
     "tool_characters": ([8000], "it belongs to --environment"),
     "tool_format": ([""], "it belongs to --environment"),
     "turn_baseline": (["conversation"], "it belongs to --environment"),
+    "vllm_args": ([[]], "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
@@ -1646,6 +1657,7 @@ FIXED = {
 NOTES = {
     "kl_horizon": "without kl_target nothing adapts",
     "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",

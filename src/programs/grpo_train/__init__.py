@@ -39,6 +39,7 @@ ROOMS = (
     "evaluation",
     "run_log",
     "checkpoints",
+    "colocated",
     "trainer",
     "prepare",
     "memory",

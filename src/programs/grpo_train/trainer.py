@@ -11,6 +11,7 @@ from parts.models import keep_differentiable, nf4_config
 from parts.processes import gather_rows, world
 from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
+from programs.grpo_train.colocated import engine_arguments
 from programs.grpo_train.evaluation import evaluate
 from programs.grpo_train.rewards import Scorer, Stage, signal_free
 from programs.grpo_train.run_log import our_metrics
@@ -197,7 +198,8 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     extra = adapters_and_rounding(config, args)
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
-        trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
+        with engine_arguments(config, args):
+            trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
     except ConnectionError as error:
         what = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
