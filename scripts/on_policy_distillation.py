@@ -2057,7 +2057,8 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
         for name in layer._parameters
         if layer._parameters[name] is not None
     }
-    dtype = next(x.dtype for name, x in sampler.named_parameters() if "norm" in name or "embed" in name)
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
     expected, lost = {}, []
     for name, x in named:
         found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
@@ -3384,7 +3385,7 @@ class ServerTeacher:
 
     def __init__(self, url: str, config: Config):
         self.url, _, self.name = url.partition("#")
-        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        self.url, self.top_k, self.waiting = self.url.rstrip("/"), config.kl_top_k, False
         served = self.call("/models", None).get("data") or []
         if not self.name:
             self.name = served[0]["id"] if served else ""
@@ -3409,7 +3410,8 @@ class ServerTeacher:
                 what, final = str(error), False
             if final or attempt == attempts - 1:
                 break
-            if attempt == 3:
+            if attempt == 3 and not self.waiting:  # once, not for each request that is under way
+                self.waiting = True
                 say(f"note: teacher {self.url} does not answer ({what}); waiting for it")
             time.sleep(min(0.2 * 4**attempt, 30))
         sent = "nothing"

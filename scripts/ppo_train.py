@@ -3785,7 +3785,8 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
         for name in layer._parameters
         if layer._parameters[name] is not None
     }
-    dtype = next(x.dtype for name, x in sampler.named_parameters() if "norm" in name or "embed" in name)
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
     expected, lost = {}, []
     for name, x in named:
         found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))

@@ -155,7 +155,7 @@ class ServerTeacher:
 
     def __init__(self, url: str, config: Config):
         self.url, _, self.name = url.partition("#")
-        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        self.url, self.top_k, self.waiting = self.url.rstrip("/"), config.kl_top_k, False
         served = self.call("/models", None).get("data") or []
         if not self.name:
             self.name = served[0]["id"] if served else ""
@@ -180,7 +180,8 @@ class ServerTeacher:
                 what, final = str(error), False
             if final or attempt == attempts - 1:
                 break
-            if attempt == 3:
+            if attempt == 3 and not self.waiting:  # once, not for each request that is under way
+                self.waiting = True
                 say(f"note: teacher {self.url} does not answer ({what}); waiting for it")
             time.sleep(min(0.2 * 4**attempt, 30))
         sent = "nothing"
