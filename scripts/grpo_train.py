@@ -1317,6 +1317,11 @@ def keep_differentiable(model) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 # ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
@@ -2607,7 +2612,7 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
     import_vllm("--use_vllm colocate", "to leave it out")
     from trl.generation import vllm_generation
 
-    ours = {"dtype": sampler_dtype(config, args)} | {"enforce_eager": True} * args.use_cpu
+    ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})
     ours |= vllm_options(config.vllm_args, BY_TRL)
     build = vllm_generation.LLM
     vllm_generation.LLM = lambda **theirs: build(**theirs | ours | {"seed": theirs["seed"] + config.seed})
@@ -2615,6 +2620,30 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
         yield
     finally:
         vllm_generation.LLM = build
+
+
+def repair_copies(config: Config, trainer) -> None:
+    """On a CPU let TRL's engine load its layers anew: vLLM packs their matrices there, and TRL's copy finds none."""
+    if config.use_vllm == "colocate" and trainer.args.use_cpu:
+        trainer.vllm_generation.sync_weights = functools.partial(reload_layers, trainer.vllm_generation)
+
+
+def reload_layers(engine) -> None:
+    """Copy the policy's weights into TRL's engine, adapters merged, and forget cached prefixes."""
+    runner = engine.llm.llm_engine.model_executor.driver_worker.model_runner
+    runner.reload_weights(weights_iterator=with_tied_head(engine))
+    engine.llm.reset_prefix_cache()
+
+
+def with_tied_head(engine) -> Iterator[tuple]:
+    """TRL's named weights, and an output layer that shares its matrix: TRL names it once, vLLM keeps a packed copy."""
+    head = unwrapped(engine.model).get_output_embeddings()
+    names = set()
+    for name, x in engine._iter_named_params():
+        names.add(name)
+        yield name, x
+    if "lm_head.weight" not in names:
+        yield "lm_head.weight", head.weight.data
 
 
 # ------------------------------------------------------------------------ trainer (src/programs/grpo_train/trainer.py)
@@ -2808,6 +2837,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    repair_copies(config, trainer)
     keep_differentiable(trainer.model)
     for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data

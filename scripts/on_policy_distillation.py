@@ -2015,16 +2015,19 @@ def same_checksums(a, b, count: int) -> bool:
 def held_by(layer, name: str, dtype):
     """A parameter as a layer of vLLM computes with it; None where it is rounded or packed beyond recognition.
 
-    On a CPU vLLM packs the matrices of linear layers away; what such a layer makes of a one-hot input is exact.
+    On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
+    a layer makes of one-hot inputs is exact.
     """
     import torch
 
     x = layer._parameters[name]
-    if x.dtype == dtype and x.numel():
-        return x
-    if x.numel() or name != "weight" or not hasattr(layer, "cpu_linear"):
-        return None
-    width = layer.input_size_per_partition
+    packed = name == "weight" and hasattr(layer, "cpu_linear")
+    if packed and not x.numel():
+        width = layer.input_size_per_partition
+    elif packed and type(layer).__name__ == "ParallelLMHead":
+        width = x.shape[1]
+    else:
+        return x if x.dtype == dtype and x.numel() else None
     rows = torch.eye(width, dtype=dtype).split(256)
     return torch.cat([layer.cpu_linear(part, x, None) for part in rows])  # [in, out]: the matrix, transposed
 

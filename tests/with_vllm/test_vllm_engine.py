@@ -134,6 +134,23 @@ def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, lost, named)
     assert found[0] == named and set(found[1:]) <= {"lm_head.weight"}, "those two are one in this model"
 
 
+def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatch):
+    """It shares the embedding's matrix, which arrives; on a CPU vLLM computes with a packed copy of its own."""
+    copy = moved.network().reload_weights
+
+    def without_head(weights_iterator):
+        copy(weights_iterator=((name, x) for name, x in weights_iterator if name != "lm_head.weight"))
+
+    moved.sync(0)
+    moved.checked = None
+    with torch.no_grad():
+        for p in moved.models.policy.parameters():
+            p *= 1.001
+    monkeypatch.setattr(moved.network(), "reload_weights", without_head)
+    with pytest.raises(StaleSamplerError, match=r"1 tensors: lm_head\.weight;"):
+        moved.sync(1)
+
+
 def test_a_temperature_that_is_applied_twice_is_noticed(moved, monkeypatch):
     params = moved.vllm.SamplingParams
     monkeypatch.setattr(

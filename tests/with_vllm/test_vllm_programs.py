@@ -3,17 +3,16 @@
 import json
 
 import pytest
-from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, run_script
-from vllm_helpers import ENV, SIZES, metrics
+from conftest import EVAL_DATA, TINY_LM, load_script, run_script
+from vllm_helpers import ENV, metrics
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with 48 held-out rows and 200 training rows."""
+    """A folder with 48 held-out rows."""
     folder = tmp_path_factory.mktemp("data")
-    for name, source, count in (("train", TRAIN_DATA, 200), ("eval", EVAL_DATA, 48)):
-        lines = source.read_text().splitlines(keepends=True)[:count]
-        (folder / f"{name}.jsonl").write_text("".join(lines))
+    lines = EVAL_DATA.read_text().splitlines(keepends=True)[:48]
+    (folder / "eval.jsonl").write_text("".join(lines))
     return folder
 
 
@@ -52,7 +51,7 @@ def test_vllm_gives_the_figures_of_the_policy_itself(folder, moved_model, which)
     ours = evaluated(folder, f"hf_{which}", model)
     theirs = evaluated(folder, f"vllm_{which}", model, "--engine", "vllm", "--vllm_args", "max_num_seqs=16")
     assert theirs[0] == ours[0]
-    assert [s["completions"] for s in theirs[1]] == [s["completions"] for s in ours[1]]
+    assert [s["completion"] for s in theirs[1]] == [s["completion"] for s in ours[1]]
 
 
 # ------------------------------------------------------------------------------------------------ grpo_train.py
@@ -72,12 +71,14 @@ def grpo(folder):
 
 def test_trl_learns_with_vllm_in_its_process(grpo):
     assert grpo[-1]["eval/accuracy"] > grpo[0]["eval/accuracy"] + 0.15
-    gaps = [line[name] for line in grpo for name in line if "logprob_gap" in name or "mismatch" in name]
-    assert gaps, sorted(grpo[1])
+    gaps = [line["rollout/logprob_gap_max"] for line in grpo if "rollout/logprob_gap_max" in line]
+    assert len(gaps) == 6 and max(gaps) < 1e-4, (
+        "0.36 at the sixth step where the output layer is left out of the copies"
+    )
 
 
 def test_a_server_needs_a_gpu(folder):
     flags = ["--use_vllm=server", "--use_cpu", "--steps=1"]
     done = run_script("grpo_train", *flags, f"--output_dir={folder / 'served'}", env=ENV, timeout=1800)
     assert done.returncode == 2 and "try --use_vllm colocate" in done.stderr
-    assert SIZES and not (folder / "served").exists()
+    assert not (folder / "served").exists()

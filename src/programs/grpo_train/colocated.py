@@ -1,8 +1,10 @@
 """vLLM in TRL's process: the arguments of its engine that TRL does not pass on."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
+from parts.models import unwrapped
 from parts.vllm_options import import_vllm, vllm_options
 from programs.grpo_train.settings import Config
 
@@ -41,7 +43,7 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
     import_vllm("--use_vllm colocate", "to leave it out")
     from trl.generation import vllm_generation
 
-    ours = {"dtype": sampler_dtype(config, args)} | {"enforce_eager": True} * args.use_cpu
+    ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})
     ours |= vllm_options(config.vllm_args, BY_TRL)
     build = vllm_generation.LLM
     vllm_generation.LLM = lambda **theirs: build(**theirs | ours | {"seed": theirs["seed"] + config.seed})
@@ -49,3 +51,27 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
         yield
     finally:
         vllm_generation.LLM = build
+
+
+def repair_copies(config: Config, trainer) -> None:
+    """On a CPU let TRL's engine load its layers anew: vLLM packs their matrices there, and TRL's copy finds none."""
+    if config.use_vllm == "colocate" and trainer.args.use_cpu:
+        trainer.vllm_generation.sync_weights = functools.partial(reload_layers, trainer.vllm_generation)
+
+
+def reload_layers(engine) -> None:
+    """Copy the policy's weights into TRL's engine, adapters merged, and forget cached prefixes."""
+    runner = engine.llm.llm_engine.model_executor.driver_worker.model_runner
+    runner.reload_weights(weights_iterator=with_tied_head(engine))
+    engine.llm.reset_prefix_cache()
+
+
+def with_tied_head(engine) -> Iterator[tuple]:
+    """TRL's named weights, and an output layer that shares its matrix: TRL names it once, vLLM keeps a packed copy."""
+    head = unwrapped(engine.model).get_output_embeddings()
+    names = set()
+    for name, x in engine._iter_named_params():
+        names.add(name)
+        yield name, x
+    if "lm_head.weight" not in names:
+        yield "lm_head.weight", head.weight.data

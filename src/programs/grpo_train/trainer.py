@@ -11,7 +11,7 @@ from parts.models import keep_differentiable, nf4_config
 from parts.processes import gather_rows, world
 from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
-from programs.grpo_train.colocated import engine_arguments
+from programs.grpo_train.colocated import engine_arguments, repair_copies
 from programs.grpo_train.evaluation import evaluate
 from programs.grpo_train.rewards import Scorer, Stage, signal_free
 from programs.grpo_train.run_log import our_metrics
@@ -207,6 +207,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    repair_copies(config, trainer)
     keep_differentiable(trainer.model)
     for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data
