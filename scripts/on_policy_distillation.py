@@ -34,7 +34,8 @@ models. Each process holds student and teacher whole; a teacher that does not fi
     python scripts/on_policy_distillation.py --model Qwen/Qwen2.5-0.5B-Instruct --teacher Qwen/Qwen2.5-7B-Instruct \\
         --teacher_precision bf16 --data train.jsonl --precision bf16 --output_dir runs/qwen  # one GPU
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 5 vLLM has other weights than the
+policy, 128 + n saved and stopped by signal n.
 """
 
 import argparse
@@ -1916,7 +1917,7 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
 
-    def sync(self, step: int) -> None:
+    def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
 
     def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
@@ -2264,7 +2265,7 @@ class VllmEngine:
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
-    def sync(self, step: int) -> None:
+    def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
         Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.

@@ -35,7 +35,8 @@ the whole model; what does not fit one GPU belongs in a framework such as verl.
         --output_dir runs/talk                                                                   # several turns
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
-Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5 vLLM has other weights than the policy,
+128 + n saved and stopped by signal n.
 """
 
 import argparse
@@ -3644,7 +3645,7 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
 
-    def sync(self, step: int) -> None:
+    def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
 
     def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
@@ -3992,7 +3993,7 @@ class VllmEngine:
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
-    def sync(self, step: int) -> None:
+    def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
         Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.

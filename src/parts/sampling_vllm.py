@@ -74,7 +74,7 @@ class VllmEngine:
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
-    def sync(self, step: int) -> None:
+    def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
         Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.

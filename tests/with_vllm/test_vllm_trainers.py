@@ -179,7 +179,6 @@ def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path,
     lines = metrics(out)
     assert seen == ["slow", "restart"] and len(lines) == 7
     assert lines[-1]["eval/reverse_kl"] < 0.5 * lines[0]["eval/reverse_kl"]
-    assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"]
 
 
 def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
