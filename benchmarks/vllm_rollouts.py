@@ -62,6 +62,7 @@ def measure(rows: int, tokens: int, repeats: int) -> None:
                 made = engines[name.partition(",")[0]].generate(prompts, noise)
                 spent = time.perf_counter() - start
                 vllm.vllm.SamplingParams = seeded
+                print(f"  {name}: {spent:.1f} s", flush=True)
                 seconds.setdefault(name, []).append(spent / sum(len(ids) for ids, _ in made))
             for name, call in (("copy", lambda: vllm.sync(7)), ("check", lambda: vllm.check(7))):
                 start = time.perf_counter()
