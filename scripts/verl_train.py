@@ -1644,7 +1644,6 @@ FIXED = {
     "tool_characters": ([8000], "it belongs to --environment"),
     "tool_format": ([""], "it belongs to --environment"),
     "turn_baseline": (["conversation"], "it belongs to --environment"),
-    "vllm_args": ([[]], "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
@@ -1657,6 +1656,7 @@ FIXED = {
 NOTES = {
     "kl_horizon": "without kl_target nothing adapts",
     "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
@@ -1814,10 +1814,18 @@ def split_override(text: str) -> tuple[str, str, str]:
 
 def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
-    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
+    usual = Config()
+    told = (
+        "rollout_engine",
+        "rollout_batch_size",
+        "vllm_args",
+        "check_sync",
+        "logits_chunk",
+        "max_bad_updates",
+        "plot_every",
+    )
     for name in told:
-        if getattr(config, name) != defaults[name]:
+        if getattr(config, name) != getattr(usual, name):
             say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
     if config.warmup_steps:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")

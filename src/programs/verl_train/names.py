@@ -182,7 +182,6 @@ FIXED = {
     "tool_characters": ([8000], "it belongs to --environment"),
     "tool_format": ([""], "it belongs to --environment"),
     "turn_baseline": (["conversation"], "it belongs to --environment"),
-    "vllm_args": ([[]], "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
@@ -195,6 +194,7 @@ FIXED = {
 NOTES = {
     "kl_horizon": "without kl_target nothing adapts",
     "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",

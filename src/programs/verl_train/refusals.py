@@ -1,6 +1,5 @@
 """What verl cannot express, ignores, or would do behind a user's back: errors and notes."""
 
-import dataclasses
 import re
 
 from parts.messages import need, say
@@ -70,10 +69,18 @@ def split_override(text: str) -> tuple[str, str, str]:
 
 def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
-    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
+    usual = Config()
+    told = (
+        "rollout_engine",
+        "rollout_batch_size",
+        "vllm_args",
+        "check_sync",
+        "logits_chunk",
+        "max_bad_updates",
+        "plot_every",
+    )
     for name in told:
-        if getattr(config, name) != defaults[name]:
+        if getattr(config, name) != getattr(usual, name):
             say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
     if config.warmup_steps:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
