@@ -10,7 +10,7 @@ import time
 import urllib.request
 
 import pytest
-from conftest import EVAL_DATA, TRAIN_DATA, load_script, script_env
+from conftest import EVAL_DATA, SCRIPTS, TRAIN_DATA, load_script, script_env
 from safetensors.torch import load_file
 from vllm_helpers import ENV, SAMPLED, metrics, untimed
 
@@ -24,6 +24,12 @@ def noisy(prompts, completions, **kwargs):
     """Draws from the global generators."""
     return [random.random() + np.random.random() - len(str(c)) / 100 for c in completions]
 '''
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +89,19 @@ def test_a_resumed_run_is_the_uninterrupted_one(folder, run):
     assert all((a[name] == b[name]).all() for name in a)
 
 
+def test_two_processes_have_an_engine_each(folder, run):
+    """They draw what one process draws, and each one's engine has the policy's weights."""
+    alone, out = run("alone", "--steps=2", "--temperature=0.8"), folder / "two"
+    flags = [*SAMPLED, f"--data={folder / 'train.jsonl'}", f"--output_dir={out}", "--steps=2", "--eval_every=0"]
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    command = [sys.executable, *launch, str(SCRIPTS / "ppo_train.py"), *flags, "--save_every=0", "--eval_data="]
+    done = subprocess.run(command, env=script_env(ENV), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = metrics(alone), metrics(out)
+    assert two[0]["reward/mean"] == pytest.approx(one[0]["reward/mean"], abs=1e-6)
+    assert all(line["rollout/logprob_gap_max"] < 1e-4 for line in two)
+
+
 @pytest.mark.parametrize("how", ["tis", "seq_mask"])
 def test_a_coarser_sampler_is_corrected_for_and_learning_goes_on(folder, run, how):
     """vLLM in bfloat16 beside a trainer in float32."""
@@ -97,12 +116,6 @@ def test_a_coarser_sampler_is_corrected_for_and_learning_goes_on(folder, run, ho
 
 
 # ------------------------------------------------------------------------------------------------ a teacher behind vLLM
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Server:
