@@ -1,11 +1,12 @@
 # Two commands: `make demo` and `make test`. Both make .venv first, and again only when requirements.txt changes; the
-# tests of verl (`make test-verl`) have an environment of their own, .venv-verl, as verl needs other versions.
+# tests of verl (`make test-verl`) and of vLLM (`make test-vllm`) have environments of their own, .venv-verl and
+# .venv-vllm, as these need other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-tools build test test-verl check setup setup-verl
+.PHONY: help demo demo-tools build test test-verl test-vllm check setup setup-verl setup-vllm
 SEED ?= 0
 JOBS ?= 2
 RUN := .venv/bin/python
-# ARGS="-k gae" may fit no test of one of the two environments
+# ARGS="-k gae" may fit no test of one of the environments
 NONE_FITS = $(if $(ARGS),|| test $$? -eq 5)
 # the embedded model is too small to gain by a second thread, and on a busy machine it costs a multiple
 OMP_NUM_THREADS ?= 1
@@ -37,10 +38,17 @@ build: setup  ## write scripts/ and the reward library from src/
 	$(RUN) tools/build.py
 
 test: setup  ## run the tests of .venv; what is skipped is listed with its reason
-	$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl $(ARGS) $(NONE_FITS)
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm $(ARGS) $(NONE_FITS)
 
 test-verl: setup-verl  ## those of verl, its real trainer on the CPU included: some minutes
 	.venv-verl/bin/python -m pytest tests/with_verl $(ARGS) $(NONE_FITS)
+
+test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
+	@if [ -e .venv-vllm/without ]; then \
+	    echo "test-vllm: left out, without $$(cat .venv-vllm/without); make test has stand-ins for vLLM"; \
+	else \
+	    .venv-vllm/bin/python -m pytest tests/with_vllm $(ARGS) $(NONE_FITS); \
+	fi
 
 check: setup  ## lint, format, size budgets, built files as src/ gives them, the notebook as made
 	$(RUN) -m ruff check .
@@ -54,3 +62,6 @@ setup:  ## make or update .venv (the others do this by themselves)
 
 setup-verl:  ## make or update .venv-verl
 	@PYTHON='$(PYTHON)' sh tools/venv.sh verl
+
+setup-vllm:  ## make or update .venv-vllm
+	@PYTHON='$(PYTHON)' sh tools/venv.sh vllm

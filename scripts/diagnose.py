@@ -437,6 +437,17 @@ ADVICE = {
         "NeMo-RL docs/guides/grpo.md and adding-new-models.md (error factor 1.05, KL 0.001 to 0.01); "
         "verl docs/algo/rollout_corr.md (weights)",
     ),
+    "stale-sampler": (
+        "the sampler keeps old weights, wholly or in part, while the trainer moves away from them: it trains on what "
+        "the policy no longer says, and nothing that is learnt shows",
+        [
+            "compare the weights of both after a copy: --check_sync of ppo_train.py names the tensors that differ",
+            "another version of vLLM, or the policy itself as sampler for some steps, to see whether the score moves",
+        ],
+        "allenai/open-instruct#1473; five times the start, and 0.001 nats at least: "
+        + OURSELVES
+        + "kernels differ less",
+    ),
     "critic-useless": (
         "the critic predicts returns no better than a constant, and below 0 worse, so that advantages are noisier than "
         "without it: too few updates for each rollout, too little warm-up, a learning rate that is too low (stays near "
@@ -1278,6 +1289,20 @@ def check_mismatch(run: LoggedRun):
             return
 
 
+def check_stale_sampler(run: LoggedRun):
+    """The sampler's distance from the trainer grows while the score stands still: weights that do not arrive."""
+    scores = run.values("score")
+    if len(scores) < TREND_STEPS or trend(scores) > 0 or gained(run) or is_solved(run):
+        return
+    for name in ("mismatch_kl", "gap_mean"):
+        values = [abs(value) for value in run.values(name)]
+        first, last = ends(values) if values else (0.0, 0.0)
+        if trend(values) > 0 and last > max(1e-3, 5 * first):
+            saw = f"{run.names[name]} grew from {first:.2g} to {last:.2g} nats a token while the score did not rise"
+            yield run.find("stale-sampler", name, saw)
+            return
+
+
 def check_critic(run: LoggedRun):
     """A critic that explains nothing after its warm-up, while scores differ; a note once the task is solved."""
     found = run.series["explained_variance"]
@@ -1451,6 +1476,7 @@ CHECKS = [
         check_mismatch,
         ("gap_mean", "gap_max", "mismatch_kl", "weight_mean", "weight_ess", "weight_std", "probs_correlation"),
     ),
+    (check_stale_sampler, ("mismatch_kl", "gap_mean", "gap_max")),
     (check_group, ()),
     (check_temperature, ()),
     (check_rate, ("score",)),

@@ -118,16 +118,19 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
 
-def setting(default, help, choices=None, positive=False, free=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
         choices: a list, or a function that returns one where the names stand further down in the file.
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
+        several: one flag takes several values.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
 
 
 def parse_bool(text: str) -> bool:
@@ -151,7 +154,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         shown = "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
@@ -265,6 +269,7 @@ class Config(BaseConfig):
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
     cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
@@ -2404,6 +2409,83 @@ def inverse_cdf(log_probs, uniform):
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
+# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+
+# 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
+# 0.31 on vLLM asks for an older transformers than this bundle does.
+VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
+VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
+BOOLS = {
+    "true": "--",
+    "yes": "--",
+    "on": "--",
+    "1": "--",
+    "false": "--no-",
+    "no": "--no-",
+    "off": "--no-",
+    "0": "--no-",
+}
+
+
+def import_vllm(flag: str, instead: str):
+    """Return the module vllm, its engine in this process, where weights can be copied into it.
+
+    Args:
+        flag: what asked for it.
+        instead: what to try where it is not to be had.
+    """
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
+    os.environ.setdefault(
+        "VLLM_LOGGING_LEVEL", "ERROR"
+    )  # it warns at every copy that rotary embeddings have no weights
+    try:
+        import vllm
+    except ImportError as error:
+        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {what}; expected vLLM and a GPU; try `{VLLM_PIP}`, or {instead}") from None
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    found = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    return vllm
+
+
+def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
+    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
+
+    Args:
+        pairs: the flag's values.
+        owned: arguments that the program sets itself, and what to use for them.
+    """
+    if not pairs:
+        return {}
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
+    actions, values = {action.dest: action for action in parser._actions}, {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{what}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, what)
+    return values
+
+
+def vllm_value(parser, action, text: str, what: str):
+    """`text` as the value of an argument of vLLM's command line."""
+    flag = "--" + action.dest.replace("_", "-")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
+
+    def refuse(message: str):
+        raise UserError(f"{what}a value that vLLM takes: {message}")
+
+    parser.error = refuse
+    return getattr(parser.parse_args(line), action.dest)
+
+
 # ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
 
 
@@ -3297,6 +3379,7 @@ class ResultCache:
             return
         used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
         used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
+        used |= {"vllm_args": config.vllm_args} if config.vllm_args else {}
         if kind != "logprob" and config.temperature:
             used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
         name = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
@@ -3820,6 +3903,8 @@ def check_choices(config: Config) -> None:
     check_environment(config)
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
+    idle = config.vllm_args and (config.engine != "vllm" or config.base_url)
+    need(not idle, "got --vllm_args without vLLM in this process; try --engine vllm, or the server's own flags")
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     for flag, given in local.items():
         need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
@@ -4230,6 +4315,15 @@ class LocalModel:
 
 # ------------------------------------------------------ vllm and servers (src/programs/evaluation/vllm_and_servers.py)
 
+OURS = {  # arguments of the engine that follow from other settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "dtype": "--precision",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_length",
+}
+
 
 class VllmModel(LocalModel):
     """The same by vLLM; completions only."""
@@ -4237,12 +4331,7 @@ class VllmModel(LocalModel):
     can_logprobs = False
 
     def load(self, source: str) -> tuple:
-        try:
-            import vllm
-        except ImportError:
-            raise UserError(
-                "got --engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or --engine hf"
-            ) from None
+        vllm = import_vllm("--engine vllm", "--engine hf")
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
         adapter = (Path(source) / "adapter_config.json").is_file()
@@ -4250,8 +4339,11 @@ class VllmModel(LocalModel):
         kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
         settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
         settings["max_model_len"] = self.config.max_length or None
+        if self.device.type == "cpu":
+            settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
+        settings |= {"enable_prefix_caching": True} | vllm_options(self.config.vllm_args, OURS)
         try:
-            self.vllm, self.llm = vllm, vllm.LLM(model=source, enable_prefix_caching=True, **settings)
+            self.vllm, self.llm = vllm, vllm.LLM(model=source, **settings)
             shape = AutoConfig.from_pretrained(source)
             tokenizer = AutoTokenizer.from_pretrained(source)
             give_template(tokenizer, evaluation_template(self.config))

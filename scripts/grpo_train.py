@@ -63,7 +63,7 @@ import threading
 import time
 import traceback
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,16 +122,19 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
 
-def setting(default, help, choices=None, positive=False, free=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
         choices: a list, or a function that returns one where the names stand further down in the file.
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
+        several: one flag takes several values.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
 
 
 def parse_bool(text: str) -> bool:
@@ -155,7 +158,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         shown = "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
@@ -294,6 +298,9 @@ class Config(BaseConfig):
     )
     vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
+    vllm_args: list[str] = setting(
+        [], "key=value …: any other argument of vLLM's engine in colocate mode", free=True, several=True
+    )
     # algorithm
     loss_type: str = setting(
         "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -581,6 +588,8 @@ def check_settings(config: Config) -> None:
     need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
     unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
     need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
+    idle = config.vllm_args and config.use_vllm != "colocate"
+    need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
     missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
     need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
 
@@ -612,9 +621,10 @@ def check_machine(config: Config) -> None:
         need(
             importlib.util.find_spec("vllm"),
             f"got --use_vllm {config.use_vllm}, but vLLM is not installed; expected it beside TRL; "
-            "try `pip install 'trl[vllm]'`, or leave --use_vllm (or --profile fast) out to sample with transformers",
+            f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers",
         )
-        need(gpu, f"got --use_vllm {config.use_vllm} without a GPU; expected CUDA; try to leave --use_vllm out")
+        served = config.use_vllm == "server"  # TRL's transfer of weights to it is CUDA's
+        need(gpu or not served, "got --use_vllm server without a GPU; expected CUDA; try --use_vllm colocate")
     need(
         gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
     )
@@ -2644,6 +2654,88 @@ def keep_differentiable(model) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+
+# 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
+# 0.31 on vLLM asks for an older transformers than this bundle does.
+VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
+VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
+BOOLS = {
+    "true": "--",
+    "yes": "--",
+    "on": "--",
+    "1": "--",
+    "false": "--no-",
+    "no": "--no-",
+    "off": "--no-",
+    "0": "--no-",
+}
+
+
+def import_vllm(flag: str, instead: str):
+    """Return the module vllm, its engine in this process, where weights can be copied into it.
+
+    Args:
+        flag: what asked for it.
+        instead: what to try where it is not to be had.
+    """
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
+    os.environ.setdefault(
+        "VLLM_LOGGING_LEVEL", "ERROR"
+    )  # it warns at every copy that rotary embeddings have no weights
+    try:
+        import vllm
+    except ImportError as error:
+        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {what}; expected vLLM and a GPU; try `{VLLM_PIP}`, or {instead}") from None
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    found = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    return vllm
+
+
+def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
+    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
+
+    Args:
+        pairs: the flag's values.
+        owned: arguments that the program sets itself, and what to use for them.
+    """
+    if not pairs:
+        return {}
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
+    actions, values = {action.dest: action for action in parser._actions}, {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{what}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, what)
+    return values
+
+
+def vllm_value(parser, action, text: str, what: str):
+    """`text` as the value of an argument of vLLM's command line."""
+    flag = "--" + action.dest.replace("_", "-")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
+
+    def refuse(message: str):
+        raise UserError(f"{what}a value that vLLM takes: {message}")
+
+    parser.error = refuse
+    return getattr(parser.parse_args(line), action.dest)
+
+
 # ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
@@ -4045,6 +4137,77 @@ def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
     return found
 
 
+# -------------------------------------------------------------------- colocated (src/programs/grpo_train/colocated.py)
+
+BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them
+    **dict.fromkeys(("model", "tokenizer"), "--model"),
+    "dtype": "--precision or --dtype",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_gpu_memory_utilization",
+    "max_model_len": "--max_prompt_length and --max_completion_length",
+    "enable_sleep_mode": "--vllm_enable_sleep_mode",
+    "tensor_parallel_size": "--trainer_args vllm_tensor_parallel_size=2",
+    "model_impl": "--trainer_args vllm_model_impl=transformers",
+    "trust_remote_code": "--trainer_args trust_remote_code=true",
+    **dict.fromkeys(("logprobs_mode", "distributed_executor_backend"), "to leave it out"),
+}
+
+
+def sampler_dtype(config: Config, args) -> str:
+    """The dtype in which the trainer computes log-probs, in vLLM's words; TRL leaves vLLM to choose one."""
+    if args.bf16 or args.fp16:
+        return "bfloat16" if args.bf16 else "float16"
+    kind = args.model_init_kwargs["dtype"]
+    if kind == "auto":  # that of the saved weights, where vLLM's own auto takes bfloat16 for float32
+        from transformers import AutoConfig
+
+        kind = AutoConfig.from_pretrained(config.model).dtype or "float32"
+    return str(kind).removeprefix("torch.")
+
+
+@contextlib.contextmanager
+def engine_arguments(config: Config, args) -> Iterator[None]:
+    """While TRL builds its engine, add the dtype, the seed and --vllm_args to what it passes."""
+    if config.use_vllm != "colocate":
+        yield
+        return
+    import_vllm("--use_vllm colocate", "to leave it out")
+    from trl.generation import vllm_generation
+
+    ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})
+    ours |= vllm_options(config.vllm_args, BY_TRL)
+    build = vllm_generation.LLM
+    vllm_generation.LLM = lambda **theirs: build(**theirs | ours | {"seed": theirs["seed"] + config.seed})
+    try:
+        yield
+    finally:
+        vllm_generation.LLM = build
+
+
+def repair_copies(config: Config, trainer) -> None:
+    """On a CPU let TRL's engine load its layers anew: vLLM packs their matrices there, and TRL's copy finds none."""
+    if config.use_vllm == "colocate" and trainer.args.use_cpu:
+        trainer.vllm_generation.sync_weights = functools.partial(reload_layers, trainer.vllm_generation)
+
+
+def reload_layers(engine) -> None:
+    """Copy the policy's weights into TRL's engine, adapters merged, and forget cached prefixes."""
+    runner = engine.llm.llm_engine.model_executor.driver_worker.model_runner
+    runner.reload_weights(weights_iterator=with_tied_head(engine))
+    engine.llm.reset_prefix_cache()
+
+
+def with_tied_head(engine) -> Iterator[tuple]:
+    """TRL's named weights, and an output layer that shares its matrix: TRL names it once, vLLM keeps a packed copy."""
+    head = unwrapped(engine.model).get_output_embeddings()
+    names = set()
+    for name, x in engine._iter_named_params():
+        names.add(name)
+        yield name, x
+    if "lm_head.weight" not in names:
+        yield "lm_head.weight", head.weight.data
+
+
 # ------------------------------------------------------------------------ trainer (src/programs/grpo_train/trainer.py)
 
 
@@ -4251,7 +4414,8 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
-        trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
+        with engine_arguments(config, args):
+            trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
     except ConnectionError as error:
         what = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
@@ -4259,6 +4423,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    repair_copies(config, trainer)
     keep_differentiable(trainer.model)
     for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data

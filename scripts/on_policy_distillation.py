@@ -34,7 +34,8 @@ models. Each process holds student and teacher whole; a teacher that does not fi
     python scripts/on_policy_distillation.py --model Qwen/Qwen2.5-0.5B-Instruct --teacher Qwen/Qwen2.5-7B-Instruct \\
         --teacher_precision bf16 --data train.jsonl --precision bf16 --output_dir runs/qwen  # one GPU
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 5 vLLM has other weights than the
+policy, 128 + n saved and stopped by signal n.
 """
 
 import argparse
@@ -62,7 +63,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,16 +123,19 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
 
-def setting(default, help, choices=None, positive=False, free=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
         choices: a list, or a function that returns one where the names stand further down in the file.
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
+        several: one flag takes several values.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
 
 
 def parse_bool(text: str) -> bool:
@@ -155,7 +159,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         shown = "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
@@ -238,6 +243,8 @@ def check_trainer(config: BaseConfig) -> None:
     )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    idle = config.vllm_args and config.rollout_engine != "vllm"
+    need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
@@ -290,6 +297,12 @@ class Config(BaseConfig):
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)", free=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
+        free=True,
+    )
     offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
     offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
     # objective
@@ -1908,7 +1921,7 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
 
-    def sync(self) -> None:
+    def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
 
     def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
@@ -1974,59 +1987,340 @@ class HFEngine:
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
 
+# -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
+
+
+class StaleSamplerError(UserError):
+    """The sampler does not have the policy's weights."""
+
+    code = 5
+
+
+def checksums(x, dtype):
+    """Sum and sum of squares of a tensor's elements as `dtype` has them, [2] in float64.
+
+    Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
+    """
+    import torch
+
+    total = torch.zeros(2, dtype=torch.float64, device=x.device)
+    for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
+        piece = piece.to(dtype).double()
+        total += torch.stack([piece.sum(), piece.square().sum()])
+    return total
+
+
+def same_checksums(a, b, count: int) -> bool:
+    """Whether two checksums of `count` elements agree up to the rounding of float64 sums; NaN does not."""
+    largest = max(a[1].item(), b[1].item())
+    sums = abs(a[0] - b[0]).item() <= 1e-12 * (count * largest) ** 0.5  # at least 1e-12 sum |x|
+    return sums and abs(a[1] - b[1]).item() <= 1e-12 * largest
+
+
+def held_by(layer, name: str, dtype):
+    """A parameter as a layer of vLLM computes with it; None where it is rounded or packed beyond recognition.
+
+    On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
+    a layer makes of one-hot inputs is exact.
+    """
+    import torch
+
+    x = layer._parameters[name]
+    packed = name == "weight" and hasattr(layer, "cpu_linear")
+    if packed and not x.numel():
+        width = layer.input_size_per_partition
+    elif packed and type(layer).__name__ == "ParallelLMHead":
+        width = x.shape[1]
+    else:
+        return x if x.dtype == dtype and x.numel() else None
+    rows = torch.eye(width, dtype=dtype).split(256)
+    return torch.cat([layer.cpu_linear(part, x, None) for part in rows])  # [in, out]: the matrix, transposed
+
+
+def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]]) -> str | None:
+    """What vLLM calls the tensor that it keeps a tensor of the policy in, such as qkv_proj for q_proj."""
+    if name in names:
+        return name
+    module, _, leaf = name.rpartition(".")
+    parent, _, own = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
+    return next((found for found in fused if found in names), None)
+
+
+def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
+    """Compare the policy's tensors with those of a vLLM model after a copy.
+
+    Args:
+        named: (name, tensor) as they were copied.
+        sampler: vLLM's network.
+
+    Returns:
+        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
+    """
+    import torch
+
+    layers = {
+        f"{prefix}.{name}".lstrip("."): (layer, name)
+        for prefix, layer in sampler.named_modules()
+        for name in layer._parameters
+        if layer._parameters[name] is not None
+    }
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
+    expected, lost = {}, []
+    for name, x in named:
+        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if found is None:
+            lost.append(name)
+            continue
+        own = checksums(x, dtype)
+        count, total = expected.get(found, (0, torch.zeros_like(own)))
+        expected[found] = count + x.numel(), total + own
+    wrong = []
+    for name, (layer, leaf) in layers.items():
+        x = held_by(layer, leaf, dtype)
+        if x is None or name not in expected:
+            lost.append(name)
+            continue
+        count, total = expected[name]
+        if not same_checksums(checksums(x, dtype).to(total.device), total, count):
+            wrong.append(name)
+    return wrong, lost
+
+
+def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
+    """Mean |difference| of the sampler's log-probs of the tokens that it sampled and the policy's own."""
+    import torch
+
+    samples = [
+        {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": logprobs}
+        for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
+    ]
+    batch = collate(samples, models.pad_id, models.device)
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = predicting_states(models.policy, batch)
+        logprobs = token_logprobs(config, models.policy, hidden, batch)[0]
+    mask = batch["response_mask"].bool()
+    return (logprobs - batch["rollout_logprobs"])[mask].abs().mean().item()
+
+
+# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+
+# 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
+# 0.31 on vLLM asks for an older transformers than this bundle does.
+VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
+VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
+BOOLS = {
+    "true": "--",
+    "yes": "--",
+    "on": "--",
+    "1": "--",
+    "false": "--no-",
+    "no": "--no-",
+    "off": "--no-",
+    "0": "--no-",
+}
+
+
+def import_vllm(flag: str, instead: str):
+    """Return the module vllm, its engine in this process, where weights can be copied into it.
+
+    Args:
+        flag: what asked for it.
+        instead: what to try where it is not to be had.
+    """
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
+    os.environ.setdefault(
+        "VLLM_LOGGING_LEVEL", "ERROR"
+    )  # it warns at every copy that rotary embeddings have no weights
+    try:
+        import vllm
+    except ImportError as error:
+        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {what}; expected vLLM and a GPU; try `{VLLM_PIP}`, or {instead}") from None
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    found = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    return vllm
+
+
+def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
+    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
+
+    Args:
+        pairs: the flag's values.
+        owned: arguments that the program sets itself, and what to use for them.
+    """
+    if not pairs:
+        return {}
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
+    actions, values = {action.dest: action for action in parser._actions}, {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{what}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, what)
+    return values
+
+
+def vllm_value(parser, action, text: str, what: str):
+    """`text` as the value of an argument of vLLM's command line."""
+    flag = "--" + action.dest.replace("_", "-")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
+
+    def refuse(message: str):
+        raise UserError(f"{what}a value that vLLM takes: {message}")
+
+    parser.error = refuse
+    return getattr(parser.parse_args(line), action.dest)
+
+
+# -------------------------------------------------------------------------------- generators (src/parts/generators.py)
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore_rng(states: dict) -> None:
+    """Put the states back; those of GPUs where there are as many as there were."""
+    import numpy as np
+    import torch
+
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+
+
 # -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
+
+OURS = {  # arguments of the engine that follow from the run's settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "logprobs_mode": "to leave it out",
+    "distributed_executor_backend": "to leave it out",
+    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
+    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
+    "data_parallel_size": "torchrun",
+}
+PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
 
 
 class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # keeps the model reachable in this process
-        try:
-            import vllm
-        except ImportError:
-            raise UserError(
-                "got --rollout_engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or hf"
-            ) from None
-        self.vllm, self.config, self.models = vllm, config, models
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
+        self.vllm = import_vllm("--rollout_engine vllm", "hf")
+        self.config, self.models, self.checked, self.partly = config, models, None, False
+        longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+        length = config.max_prompt_tokens + config.max_new_tokens
         settings = {
             "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,
-            "max_model_len": config.max_prompt_tokens + config.max_new_tokens,
+            "max_model_len": min(length, longest or length),
             "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
             "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
             "seed": config.seed,
         }
+        if models.device.type == "cpu":
+            settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
+        settings |= vllm_options(config.vllm_args, OURS)
+        self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        states = rng_state()
         try:
-            self.llm = vllm.LLM(model=config.model, **settings)
+            self.llm = self.vllm.LLM(model=config.model, **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        finally:
+            restore_rng(states)  # it seeds all of them anew, and rewards may draw from them
 
-    def sync(self) -> None:
-        """Copy the policy's weights into the engine and forget cached prefixes.
+    def network(self):
+        """What runs vLLM's model in this process."""
+        return self.llm.llm_engine.model_executor.driver_worker.model_runner
+
+    def weights(self) -> Iterator[tuple]:
+        """The policy's tensors under their own names, as vLLM loads them from a folder.
 
         LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
         """
-        import torch
-
         policy = unwrapped(self.models.policy)
         adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
+        for key, x in policy.state_dict().items():
+            owner, base, leaf = key.rpartition(".base_layer.")
+            if base and leaf == "weight":
+                x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
+            if "lora_" not in key:
+                yield key.replace(".base_layer", ""), x
 
-        def weights():
-            for key, x in policy.state_dict().items():
-                owner, base, leaf = key.rpartition(".base_layer.")
-                if base and leaf == "weight":
-                    x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
-                if "lora_" not in key:
-                    yield key.replace(".base_layer", ""), x
+    def sync(self, step: int = 0) -> None:
+        """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
+
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        """
+        import torch
 
         with torch.no_grad():
-            self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(weights())
+            self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
+        every = self.config.check_sync
+        if every and step != self.checked and (self.checked is None or step == 1 or step % every == 0):
+            self.checked, failure = step, None
+            try:
+                self.check(step)
+            except Exception as error:  # the other processes wait for this one: tell them
+                failure = error
+            gather_rows([], failure)
 
-    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; the first draw of each row of `noise` seeds that row."""
-        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
+    def check(self, step: int) -> None:
+        """Raise StaleSamplerError unless the engine has the policy's weights."""
+        import torch
+
+        with torch.no_grad():
+            wrong, lost = compare_weights(self.weights(), self.network().get_model())
+        what, mend = f"step {step}: got a sampler with other weights than the policy's after the copy", f"`{VLLM_PIP}`"
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"{what}, {len(wrong)} tensors: {names}; expected equal checksums; try {mend}, or --rollout_engine hf"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+        prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
+        prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
+        outputs = self.generate(prompts, [[0.25], [0.5], [0.75]], limit=8)
+        gap, most = logprob_gap(self.config, self.models, prompts, outputs), 0.01 if self.exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"{what}: log-probs differ by {gap:.3g} in the mean; expected at most {most:g} with this precision; "
+                f"try {mend}, --rollout_engine hf, or --check_sync 0 if the sampler is meant to be another"
+            )
+
+    def generate(self, prompts: list[list[int]], noise, limit: int = 0) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; the first draw of each row of `noise` seeds that row.
+
+        Args:
+            limit: most tokens of a completion, where it is not max_new_tokens.
+        """
+        length = min(limit or self.config.max_new_tokens, self.config.max_new_tokens)
+        shared = {"max_tokens": length, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
         shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
         seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
         params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
@@ -2677,29 +2971,14 @@ def checkpoints(config: BaseConfig) -> list[Path]:
     return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
 
 
-def rng_state() -> dict:
-    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
-
-
 def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
     """Load optimizer, scaler and generators; return the saved state."""
-    import numpy as np
     import torch
 
     saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
     optimizer.load_state_dict(saved["optimizer"])
     scaler.load_state_dict(saved["scaler"])
-    states = saved["rng"][world()[0] % len(saved["rng"])]
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+    restore_rng(saved["rng"][world()[0] % len(saved["rng"])])
     return json.loads((checkpoint / "state.json").read_text())
 
 
@@ -3154,7 +3433,7 @@ class ServerTeacher:
 
     def __init__(self, url: str, config: Config):
         self.url, _, self.name = url.partition("#")
-        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        self.url, self.top_k, self.waiting = self.url.rstrip("/"), config.kl_top_k, False
         served = self.call("/models", None).get("data") or []
         if not self.name:
             self.name = served[0]["id"] if served else ""
@@ -3179,7 +3458,10 @@ class ServerTeacher:
                 what, final = str(error), False
             if final or attempt == attempts - 1:
                 break
-            time.sleep(0.2 * 4**attempt)
+            if attempt == 3 and not self.waiting:  # once, not for each request that is under way
+                self.waiting = True
+                say(f"note: teacher {self.url} does not answer ({what}); waiting for it")
+            time.sleep(min(0.2 * 4**attempt, 30))
         sent = "nothing"
         if body:
             sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
@@ -3189,10 +3471,10 @@ class ServerTeacher:
             "and completion"
         )
 
-    def ask(self, ids: list[int]) -> list[dict]:
+    def ask(self, ids: list[int], attempts: int = 4) -> list[dict]:
         """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
         body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
-        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}).get("choices") or [{}]
+        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}, attempts).get("choices") or [{}]
         found = choices[0].get("prompt_logprobs")
         need(
             isinstance(found, list) and len(found) == len(ids) and all(map(self.is_scored, found[1:], ids[1:])),
@@ -3241,7 +3523,8 @@ class ServerTeacher:
     def score(self, samples: list[dict]) -> list[dict]:
         """Of each sample: log-probs of its response tokens, and ids and log-probs of the likeliest there."""
         with ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(self.ask, [s["prompt_ids"] + s["response_ids"] for s in samples]))
+            texts = [s["prompt_ids"] + s["response_ids"] for s in samples]
+            answers = list(pool.map(functools.partial(self.ask, attempts=20), texts))  # 8 minutes, for a restart
         scored = []
         for sample, entries in zip(samples, answers, strict=True):
             entries, ids = entries[len(sample["prompt_ids"]) - 1 :], sample["response_ids"]
@@ -3938,7 +4221,7 @@ def train(config: Config) -> int:
     write_settings(config)
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
-        engine.sync()
+        engine.sync(state["step"])
         return evaluate(config, models, engine, reward, held_out)
 
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
@@ -3949,7 +4232,7 @@ def train(config: Config) -> int:
             timer = {}
 
             # rollout: every process samples its share of the prompts and gets the whole batch
-            engine.sync()
+            engine.sync(step)
             samples, prompts = rollout_batch(config, models, engine, reward, rows, step, state["prompts"], timer)
 
             # the teacher's part, and the update

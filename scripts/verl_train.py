@@ -121,16 +121,19 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
 
-def setting(default, help, choices=None, positive=False, free=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
         choices: a list, or a function that returns one where the names stand further down in the file.
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
+        several: one flag takes several values.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
 
 
 def parse_bool(text: str) -> bool:
@@ -154,7 +157,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         shown = "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
@@ -237,6 +241,8 @@ def check_trainer(config: BaseConfig) -> None:
     )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    idle = config.vllm_args and config.rollout_engine != "vllm"
+    need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
@@ -299,6 +305,10 @@ class Config(BaseConfig):
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
+    check_sync: int = setting(
+        50, "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)"
+    )
     # algorithm: choices
     algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
@@ -2970,6 +2980,8 @@ FIXED = {
 NOTES = {
     "kl_horizon": "without kl_target nothing adapts",
     "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
@@ -3116,9 +3128,9 @@ def check_expressible(config: Config) -> None:
 
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that do nothing without an environment, or contradict one."""
-    c, defaults = config, {f.name: f.default for f in dataclasses.fields(Config)}
+    c, usual = config, Config()
     for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
-        idle = not c.environment and getattr(c, name) != defaults[name]
+        idle = not c.environment and getattr(c, name) != getattr(usual, name)
         need(not idle, f"got {name} {getattr(c, name)} without an environment; expected --environment FILE.py:Class")
     need(
         not (c.environment and c.advantage in OLD_TRAINER),
@@ -3148,10 +3160,18 @@ def split_override(text: str) -> tuple[str, str, str]:
 
 def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
-    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
+    usual = Config()
+    told = (
+        "rollout_engine",
+        "rollout_batch_size",
+        "vllm_args",
+        "check_sync",
+        "logits_chunk",
+        "max_bad_updates",
+        "plot_every",
+    )
     for name in told:
-        if getattr(config, name) != defaults[name]:
+        if getattr(config, name) != getattr(usual, name):
             say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
     if config.warmup_steps:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")

@@ -14,7 +14,8 @@ from warm_process import WarmProcess
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 sys.path.append(str(ROOT / "src"))  # tests of parts: `from parts.kl import kl_estimate`
-collect_ignore = [] if importlib.util.find_spec("verl") else ["with_verl"]  # `make test-verl` runs those
+# `make test-verl` and `make test-vllm` run these
+collect_ignore = [f"with_{name}" for name in ("verl", "vllm") if not importlib.util.find_spec(name)]
 ASSETS = ROOT / "assets"
 TINY_LM = ASSETS / "tiny_lm"
 TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"

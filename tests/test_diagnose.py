@@ -135,6 +135,7 @@ SINGLE = {
     "reference-differs": [edit("kl/ref", lambda v, step: 0.05)],
     "kl-runaway": [calm, edit("kl/ref", lambda v, step: 0.03 * step if step > 1 else 0.0)],
     "sampler-mismatch": [edit("rollout/logprob_gap_max", lambda v, step: 0.4)],
+    "stale-sampler": [calm, edit("mismatch/kl", lambda v, step: 3e-4 * step)],
     "critic-useless": [calm, edit("value/explained_variance", lambda v, step: -0.1)],
     "gradient-spikes": [edit("optim/grad_norm", lambda v, step: 40.0 if step == 25 else v)],
     "lr-high": [edit("policy/clip_frac", lambda v, step: 0.5)],
@@ -189,6 +190,31 @@ def test_tools_of_trl_are_judged(tmp_path):
     rows = [{"step": n, "reward": 0.1 * n, "reward_std": 0.3, "tools/call_frequency": 0.0} for n in range(1, 5)]
     write_run(tmp_path / "run", [row | {"tools/failure_frequency": 0.0} for row in rows])
     assert "no-tool-calls" in ids(tmp_path / "run" / "metrics.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("score", "distance"),
+    [
+        ("reward", "sampling/sampling_logp_difference/mean"),  # TRL
+        ("critic/score/mean", "rollout_corr/k3_kl"),  # verl
+    ],
+)
+def test_a_sampler_that_falls_behind_shows_in_every_trainers_log(score, distance, tmp_path):
+    """The score stands still while the distance grows; no fault where the score rises, or the distance does not."""
+    rows = [{"step": step, score: 0.4 + 0.02 * (step % 2), distance: 1e-4 * step} for step in range(1, 41)]
+    found = []
+    for change in (None, lambda row: row | {score: 0.01 * row["step"]}, lambda row: row | {distance: 1e-4}):
+        lines = [change(row) if change else row for row in rows]
+        if score == "reward":
+            state = {"log_history": [row | {"loss": 0.1} for row in lines], "global_step": 40}
+            log = tmp_path / "trainer_state.json"
+            log.write_text(json.dumps(state))
+        else:
+            log = tmp_path / "log.jsonl"
+            data = [{"step": row["step"], "data": {k: v for k, v in row.items() if k != "step"}} for row in lines]
+            log.write_text("".join(json.dumps(row) + "\n" for row in data))
+        found.append("stale-sampler" in ids(log))
+    assert found == [True, False, False]
 
 
 def test_every_finding_is_provoked_somewhere():

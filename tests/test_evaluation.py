@@ -1099,7 +1099,7 @@ def test_vllm_speaks_its_interface(ev, monkeypatch, tmp_path):
             ids = [45, 46, 2]
             return [types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=ids)]) for _ in prompts]
 
-    fake = types.SimpleNamespace(LLM=LLM, SamplingParams=lambda **k: seen.setdefault("params", k))
+    fake = types.SimpleNamespace(LLM=LLM, SamplingParams=lambda **k: seen.setdefault("params", k), __version__="0.30.0")
     monkeypatch.setitem(sys.modules, "vllm", fake)
     data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a"}, {"prompt": "b"}])
     flags = ("--engine", "vllm", "--task", "generation", "--data", data, "--model", TINY_LM)
@@ -1138,7 +1138,7 @@ BAD = {
     "three models": (["--task", "generation", *["--model", "x"] * 3], "expected one, or two"),
     "one file to compare": (["--compare", "x"], "expected two"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
-    "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install vllm"),
+    "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),
     "no column": (["--task", "generation", "--data", "{one}", "--completion_column", "x"], "in column 'x'"),

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,7 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "merge_lora"), "test_lora_trains_merges_and_loads"),
     "load_in_4bit": "test_bad_input_is_told_in_the_users_words",  # and tests/test_four_bit.py
     **dict.fromkeys(("plot_every", "eval_every"), "test_run_leaves_what_it_should"),
+    "vllm_args": "test_trls_engine_gets_a_dtype_and_the_seed",  # and tests/with_vllm
     "resume": "test_killed_and_resumed_equals_uninterrupted",
     "dry_run": "test_dry_run_prints_the_batch_arithmetic",
     **dict.fromkeys(
@@ -590,6 +592,32 @@ def test_async_rewards_get_trls_extras(ours, small, tmp_path):
     assert {"reward/slow", "reward/digits", "eval/slow"} <= {*metrics(out)[-1]} | {*metrics(out)[0]}
 
 
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ([], "float32"),
+        (["--precision=bf16"], "bfloat16"),
+        (["--dtype=bfloat16"], "bfloat16"),
+        (["--dtype=auto"], "float32"),
+    ],
+)
+def test_trls_engine_gets_a_dtype_and_the_seed(monkeypatch, flags, dtype):
+    """TRL passes neither: vLLM would take bfloat16 for float32, and each run the same draws."""
+    from trl.generation import vllm_generation
+
+    def build(**settings):
+        return settings
+
+    monkeypatch.setattr(vllm_generation, "LLM", build, raising=False)
+    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(__version__="0.30.0"))
+    flags = ["--use_vllm=colocate", "--use_cpu", "--seed=7", *flags]
+    config, args = grpo.parse_arguments(flags), trl_args(*flags)
+    with grpo.engine_arguments(config, args):
+        made = vllm_generation.LLM(model="m", seed=1)
+    assert made == {"model": "m", "seed": 8, "dtype": dtype, "enforce_eager": True}
+    assert vllm_generation.LLM is build
+
+
 def test_vllm_evaluates_greedily_and_keeps_its_temperature():
     class Engine:
         temperature, synced = 0.8, 0
@@ -803,6 +831,7 @@ BAD = {
     "generation batch": (["--generation_batch_size=12"], "try --generation_batch_size 16"),
     "no such column": (["--prompt_column=promt"], "expected 'promt'; try --prompt_column prompt"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
+    "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
     "fast profile without vllm": (["--profile=fast"], "leave --use_vllm (or --profile fast) out"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
     "merge without adapters": (["--merge_lora"], "try --lora_rank 16"),

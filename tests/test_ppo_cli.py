@@ -384,6 +384,8 @@ from types import SimpleNamespace
 import torch
 from transformers import AutoModelForCausalLM
 
+__version__ = "0.30.0"
+
 
 class SamplingParams:
     def __init__(self, *, max_tokens, stop_token_ids, logprobs, temperature, detokenize, seed=None):
@@ -392,16 +394,16 @@ class SamplingParams:
 
 class LLM:
     def __init__(self, model, *, dtype, gpu_memory_utilization, max_model_len, distributed_executor_backend,
-                 logprobs_mode, seed):
+                 logprobs_mode, seed, enforce_eager):
         assert logprobs_mode == "processed_logprobs" and dtype == "float32"
         self.model, self.max_model_len = AutoModelForCausalLM.from_pretrained(model), max_model_len
         self.loads = self.resets = 0
-        runner = SimpleNamespace(model=SimpleNamespace(load_weights=self.load_weights))
+        runner = SimpleNamespace(reload_weights=self.reload_weights, get_model=lambda: self.model)
         worker = SimpleNamespace(model_runner=runner)
         self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
 
-    def load_weights(self, named):
-        self.model.load_state_dict(dict(named), strict=True)
+    def reload_weights(self, weights_iterator):
+        self.model.load_state_dict(dict(weights_iterator), strict=True)
         self.loads += 1
 
     def reset_prefix_cache(self):
@@ -434,7 +436,7 @@ def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
         pytest.skip("vLLM is installed here")
     code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--rollout_engine=vllm")
     assert code == 2
-    assert "got --rollout_engine vllm" in error and "pip install vllm" in error
+    assert "got --rollout_engine vllm" in error and "pip install 'vllm>=0.22,<0.31'" in error
     assert not (tmp_path / "run").exists()
 
 
@@ -454,6 +456,7 @@ def test_the_vllm_engine_samples_from_the_current_policy(ours, data, tmp_path, m
     assert code == 0, error
     lines = metrics(out)
     assert all(line["rollout/logprob_gap_max"] < 1e-3 for line in lines[1:])
+    assert "a form of its own" not in error, "every tensor has been compared"
     assert abs(lines[-1]["kl/ref"]) > 1e-3, "the policy has moved, so stale weights would show"
 
 

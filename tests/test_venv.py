@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-UTILITIES = ("sh", "cmp", "cp", "cat", "date", "dirname", "mkdir", "rm", "sed")
+UTILITIES = ("sh", "cmp", "cp", "cat", "date", "dirname", "grep", "mkdir", "rm", "sed")
 
 # answers as Python $version would; `-m venv` copies itself, `-m pip install` is noted and fails where a file says so
 STAND_IN = """#!/bin/sh
@@ -16,7 +16,15 @@ case "$*" in
     *"sys.version_info"*) exit {misfit} ;;
     *"sys.version.split"*) echo {version} ;;
     "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo venv >>"$TREE/log" ;;
-    "-m pip install"*) [ ! -e "$TREE/no_network" ] || exit 1; echo "pip ${{7}} ${{8:-}}" >>"$TREE/log" ;;
+    "-m pip install"*)
+        [ ! -e "$TREE/no_network" ] || exit 1
+        if [ -e "$TREE/absent" ] && case "$*" in *$(cat "$TREE/absent")*) ;; *) false ;; esac; then
+            cat "$TREE/said" >&2
+            exit 1
+        fi
+        shift 6
+        echo "pip $*" >>"$TREE/log" ;;
+    "-m pip uninstall"*) shift 6; echo "uninstall $*" >>"$TREE/log" ;;
 esac
 """
 
@@ -162,3 +170,63 @@ def test_an_unknown_environment_is_refused(tree):
     done = tree.setup("trl")
     assert done.returncode == 2 and "got trl; expected" in done.stderr and "try sh tools/venv.sh verl" in done.stderr
     assert tree.log() == [] and not (tree.root / ".venv-trl").exists()
+
+
+LIST = """# index: https://wheels.test/cpu  (where torch lies)
+# optional: torch==9.9+cpu engine-cpu  (not everywhere)
+# remove: vision audio  (misfits)
+torch==9.9+cpu  # first
+engine-cpu==1.0  # then
+"""
+WHOLE = ["pip torch==9.9+cpu", "pip -r requirements-vllm.txt", "uninstall vision audio"]
+
+
+@pytest.fixture
+def listed(tree):
+    """A tree with a list whose comments mean something."""
+    (tree.root / "requirements-vllm.txt").write_text(LIST)
+    return tree
+
+
+def test_what_a_list_removes_is_uninstalled_at_the_end(listed):
+    assert listed.setup("vllm").returncode == 0 and listed.log() == ["venv", *WHOLE]
+    assert (listed.setup("vllm").stdout, listed.log()) == ("", [])
+
+
+def test_an_optional_package_that_is_absent_is_said_and_tried_again(listed):
+    (listed.root / "absent").write_text("-r")
+    (listed.root / "said").write_text("ERROR: No matching distribution found for engine-cpu==1.0\n")
+    done, folder = listed.setup("vllm"), listed.root / ".venv-vllm"
+    assert done.returncode == 0 and done.stderr == ""
+    assert "engine-cpu is not to be had from the package registry" in done.stdout
+    assert (folder / "without").read_text() == "engine-cpu\n" and not (folder / "installed.txt").exists()
+    assert listed.log() == ["venv", "pip torch==9.9+cpu"]
+    (listed.root / "absent").unlink()
+    assert listed.setup("vllm").returncode == 0 and listed.log() == WHOLE, "the folder is kept, its torch too"
+    assert (folder / "installed.txt").read_text() == LIST and not (folder / "without").exists()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ERROR: No matching distribution found for another==2.0",
+        "WARNING: Retrying after connection broken by 'X'\nERROR: No matching distribution found for engine-cpu==1.0",
+    ],
+    ids=["of another package", "without a network"],
+)
+def test_other_failures_stay_failures(listed, said):
+    (listed.root / "absent").write_text("-r")
+    (listed.root / "said").write_text(said + "\n")
+    done = listed.setup("vllm")
+    assert done.returncode == 1 and said in done.stderr and not (listed.root / ".venv-vllm" / "without").exists()
+
+
+def test_torch_is_looked_for_in_the_index_that_a_list_names(listed):
+    (listed.root / "absent").write_text("no-input torch==9.9+cpu")
+    (listed.root / "said").write_text("ERROR: No matching distribution found for torch==9.9+cpu\n")
+    assert listed.setup("vllm").returncode == 0
+    assert listed.log() == ["venv", "pip --index-url https://wheels.test/cpu torch==9.9+cpu", *WHOLE[1:]]
+    (listed.root / "absent").write_text("torch==9.9+cpu")
+    (listed.root / "requirements-vllm.txt").write_text(LIST + "another==1.0\n")
+    done = listed.setup("vllm")
+    assert done.returncode == 0 and "torch==9.9+cpu is not to be had" in done.stdout

@@ -3,7 +3,12 @@
 #
 #     sh tools/venv.sh                     # .venv from requirements.txt, with the first Python 3.11 to 3.13 found
 #     PYTHON=python3.12 sh tools/venv.sh   # with this one
-#     sh tools/venv.sh verl                # .venv-verl from requirements-verl.txt
+#     sh tools/venv.sh verl                # .venv-verl from requirements-verl.txt; so with vllm
+#
+# Three kinds of comment in a list are read here, each with what follows its names in brackets:
+# `# index: URL` is asked for torch where the registry does not have it; `# remove: A B` are uninstalled at the end;
+# `# optional: A B` are not to be had everywhere: without one of them the folder has a file `without` in place of
+# installed.txt, the exit code is 0, and the next call tries again.
 #
 # installed.txt in it is the list that was installed in full. `unfinished` stands in a folder that this script has begun
 # and not finished: the next call starts it afresh. A folder made by something else is only added to.
@@ -62,11 +67,46 @@ elif ! $venv/bin/python -c 'import pip' 2>/dev/null; then
     $venv/bin/python -m ensurepip >/dev/null
 fi
 rm -f $venv/installed.txt
+said() {
+    sed -n "s/^# $1: \([^(]*\).*/\1/p" "$list"
+}
+
+optional=$(said optional)
+unwanted=$(said remove)
+index=$(said index)
 torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' "$list")
-echo "set-up: installing $torch, the largest download"
-pip_install "$torch"
-echo "set-up: installing the rest of $list"
-pip_install -r "$list"
+
+attempt() {
+    if [ -z "$optional" ]; then
+        pip_install "$@"
+    else
+        pip_install "$@" 2>$venv/pip.err
+    fi
+}
+
+install_list() {
+    echo "set-up: installing $torch, the largest download"
+    attempt "$torch" || { [ -n "$index" ] && pip_install --index-url $index "$torch" 2>/dev/null; } || return 1
+    echo "set-up: installing the rest of $list"
+    attempt -r "$list"
+}
+
+rm -f $venv/without
+if ! install_list; then
+    for name in $optional; do
+        if grep -q "No matching distribution found for $name" $venv/pip.err; then
+            ! grep -q "connection broken" $venv/pip.err || break
+            echo "set-up: $name is not to be had from the package registry for this machine; $venv is without it"
+            echo "$name" >$venv/without
+            rm -f $venv/unfinished
+            exit 0
+        fi
+    done
+    [ -z "$optional" ] || cat $venv/pip.err >&2
+    exit 1
+fi
+# shellcheck disable=SC2086  # names
+[ -z "$unwanted" ] || $venv/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes $unwanted
 cp "$list" $venv/installed.txt
 rm -f $venv/unfinished
 echo "set-up: done in $(($(date +%s) - started)) s"

@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
-import random
 import shutil
 from pathlib import Path
 
+from parts.generators import restore_rng, rng_state
 from parts.messages import UserError, say
 from parts.models import Models
 from parts.output_folder import check_folder, write_folder
@@ -47,29 +47,14 @@ def checkpoints(config: BaseConfig) -> list[Path]:
     return sorted((Path(config.output_dir) / "checkpoints").glob("step-*"))
 
 
-def rng_state() -> dict:
-    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
-
-
 def restore(models: Models, optimizer, scaler, checkpoint: Path) -> dict:
     """Load optimizer, scaler and generators; return the saved state."""
-    import numpy as np
     import torch
 
     saved = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
     optimizer.load_state_dict(saved["optimizer"])
     scaler.load_state_dict(saved["scaler"])
-    states = saved["rng"][world()[0] % len(saved["rng"])]
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+    restore_rng(saved["rng"][world()[0] % len(saved["rng"])])
     return json.loads((checkpoint / "state.json").read_text())
 
 

@@ -29,7 +29,7 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
 
-    def sync(self) -> None:
+    def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
 
     def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:

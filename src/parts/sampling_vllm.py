@@ -1,64 +1,131 @@
 """Sampling with vLLM on the same GPU, and copying the weights into it."""
 
 import os
+from collections.abc import Iterator
 
-from parts.messages import UserError
+from parts.generators import restore_rng, rng_state
+from parts.messages import UserError, say
 from parts.models import Models, unwrapped
 from parts.precision import compute_dtype
-from parts.processes import world
+from parts.processes import gather_rows, world
 from parts.settings import BaseConfig
+from parts.sync_check import StaleSamplerError, compare_weights, logprob_gap
+from parts.vllm_options import VLLM_PIP, import_vllm, vllm_options
+
+OURS = {  # arguments of the engine that follow from the run's settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "logprobs_mode": "to leave it out",
+    "distributed_executor_backend": "to leave it out",
+    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
+    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
+    "data_parallel_size": "torchrun",
+}
+PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
 
 
 class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # keeps the model reachable in this process
-        try:
-            import vllm
-        except ImportError:
-            raise UserError(
-                "got --rollout_engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or hf"
-            ) from None
-        self.vllm, self.config, self.models = vllm, config, models
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
+        self.vllm = import_vllm("--rollout_engine vllm", "hf")
+        self.config, self.models, self.checked, self.partly = config, models, None, False
+        longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+        length = config.max_prompt_tokens + config.max_new_tokens
         settings = {
             "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,
-            "max_model_len": config.max_prompt_tokens + config.max_new_tokens,
+            "max_model_len": min(length, longest or length),
             "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
             "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
             "seed": config.seed,
         }
+        if models.device.type == "cpu":
+            settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
+        settings |= vllm_options(config.vllm_args, OURS)
+        self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        states = rng_state()
         try:
-            self.llm = vllm.LLM(model=config.model, **settings)
+            self.llm = self.vllm.LLM(model=config.model, **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        finally:
+            restore_rng(states)  # it seeds all of them anew, and rewards may draw from them
 
-    def sync(self) -> None:
-        """Copy the policy's weights into the engine and forget cached prefixes.
+    def network(self):
+        """What runs vLLM's model in this process."""
+        return self.llm.llm_engine.model_executor.driver_worker.model_runner
+
+    def weights(self) -> Iterator[tuple]:
+        """The policy's tensors under their own names, as vLLM loads them from a folder.
 
         LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
         """
-        import torch
-
         policy = unwrapped(self.models.policy)
         adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
+        for key, x in policy.state_dict().items():
+            owner, base, leaf = key.rpartition(".base_layer.")
+            if base and leaf == "weight":
+                x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
+            if "lora_" not in key:
+                yield key.replace(".base_layer", ""), x
 
-        def weights():
-            for key, x in policy.state_dict().items():
-                owner, base, leaf = key.rpartition(".base_layer.")
-                if base and leaf == "weight":
-                    x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
-                if "lora_" not in key:
-                    yield key.replace(".base_layer", ""), x
+    def sync(self, step: int = 0) -> None:
+        """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
+
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        """
+        import torch
 
         with torch.no_grad():
-            self.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights(weights())
+            self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
+        every = self.config.check_sync
+        if every and step != self.checked and (self.checked is None or step == 1 or step % every == 0):
+            self.checked, failure = step, None
+            try:
+                self.check(step)
+            except Exception as error:  # the other processes wait for this one: tell them
+                failure = error
+            gather_rows([], failure)
 
-    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; the first draw of each row of `noise` seeds that row."""
-        shared = {"max_tokens": self.config.max_new_tokens, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
+    def check(self, step: int) -> None:
+        """Raise StaleSamplerError unless the engine has the policy's weights."""
+        import torch
+
+        with torch.no_grad():
+            wrong, lost = compare_weights(self.weights(), self.network().get_model())
+        what, mend = f"step {step}: got a sampler with other weights than the policy's after the copy", f"`{VLLM_PIP}`"
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"{what}, {len(wrong)} tensors: {names}; expected equal checksums; try {mend}, or --rollout_engine hf"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+        prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
+        prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
+        outputs = self.generate(prompts, [[0.25], [0.5], [0.75]], limit=8)
+        gap, most = logprob_gap(self.config, self.models, prompts, outputs), 0.01 if self.exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"{what}: log-probs differ by {gap:.3g} in the mean; expected at most {most:g} with this precision; "
+                f"try {mend}, --rollout_engine hf, or --check_sync 0 if the sampler is meant to be another"
+            )
+
+    def generate(self, prompts: list[list[int]], noise, limit: int = 0) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; the first draw of each row of `noise` seeds that row.
+
+        Args:
+            limit: most tokens of a completion, where it is not max_new_tokens.
+        """
+        length = min(limit or self.config.max_new_tokens, self.config.max_new_tokens)
+        shared = {"max_tokens": length, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
         shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
         seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
         params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]

@@ -14,16 +14,19 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
 
-def setting(default, help, choices=None, positive=False, free=False):
+def setting(default, help, choices=None, positive=False, free=False, several=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
 
     Args:
         choices: a list, or a function that returns one where the names stand further down in the file.
         positive: a number that must be above 0; others may be 0.
         free: may change on --resume.
+        several: one flag takes several values.
     """
     value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
-    return field(metadata={"help": help, "choices": choices, "positive": positive, "free": free}, **value)
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
 
 
 def parse_bool(text: str) -> bool:
@@ -47,7 +50,8 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
         shown = "that of --algorithm" if default is None else default
         text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
-        extra = {"action": "append"} if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
         parser.add_argument(
             *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
             dest=f.name,
@@ -130,6 +134,8 @@ def check_trainer(config: BaseConfig) -> None:
     )
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
+    idle = config.vllm_args and config.rollout_engine != "vllm"
+    need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 

@@ -481,7 +481,7 @@ def test_overrides_of_a_page_compose_by_hydra_itself(path):
     for engine, overrides in groups.items():
         if overrides:
             composed(f"model_engine={engine}", *overrides)
-    assert groups["dp"]
+    assert groups["dp"] or "main_ppo" not in text
 
 
 @pytest.mark.parametrize("path", PAGES, ids=by_name)

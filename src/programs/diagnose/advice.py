@@ -157,6 +157,17 @@ ADVICE = {
         "NeMo-RL docs/guides/grpo.md and adding-new-models.md (error factor 1.05, KL 0.001 to 0.01); "
         "verl docs/algo/rollout_corr.md (weights)",
     ),
+    "stale-sampler": (
+        "the sampler keeps old weights, wholly or in part, while the trainer moves away from them: it trains on what "
+        "the policy no longer says, and nothing that is learnt shows",
+        [
+            "compare the weights of both after a copy: --check_sync of ppo_train.py names the tensors that differ",
+            "another version of vLLM, or the policy itself as sampler for some steps, to see whether the score moves",
+        ],
+        "allenai/open-instruct#1473; five times the start, and 0.001 nats at least: "
+        + OURSELVES
+        + "kernels differ less",
+    ),
     "critic-useless": (
         "the critic predicts returns no better than a constant, and below 0 worse, so that advantages are noisier than "
         "without it: too few updates for each rollout, too little warm-up, a learning rate that is too low (stays near "

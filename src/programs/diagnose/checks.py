@@ -226,6 +226,20 @@ def check_mismatch(run: LoggedRun):
             return
 
 
+def check_stale_sampler(run: LoggedRun):
+    """The sampler's distance from the trainer grows while the score stands still: weights that do not arrive."""
+    scores = run.values("score")
+    if len(scores) < TREND_STEPS or trend(scores) > 0 or gained(run) or is_solved(run):
+        return
+    for name in ("mismatch_kl", "gap_mean"):
+        values = [abs(value) for value in run.values(name)]
+        first, last = ends(values) if values else (0.0, 0.0)
+        if trend(values) > 0 and last > max(1e-3, 5 * first):
+            saw = f"{run.names[name]} grew from {first:.2g} to {last:.2g} nats a token while the score did not rise"
+            yield run.find("stale-sampler", name, saw)
+            return
+
+
 def check_critic(run: LoggedRun):
     """A critic that explains nothing after its warm-up, while scores differ; a note once the task is solved."""
     found = run.series["explained_variance"]
@@ -399,6 +413,7 @@ CHECKS = [
         check_mismatch,
         ("gap_mean", "gap_max", "mismatch_kl", "weight_mean", "weight_ess", "weight_std", "probs_correlation"),
     ),
+    (check_stale_sampler, ("mismatch_kl", "gap_mean", "gap_max")),
     (check_group, ()),
     (check_temperature, ()),
     (check_rate, ("score",)),

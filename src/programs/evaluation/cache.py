@@ -20,6 +20,7 @@ class ResultCache:
             return
         used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
         used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
+        used |= {"vllm_args": config.vllm_args} if config.vllm_args else {}
         if kind != "logprob" and config.temperature:
             used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
         name = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]

@@ -65,6 +65,7 @@ class Config(BaseConfig):
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
     cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report

@@ -12,11 +12,21 @@ from pathlib import Path
 from parts.chat import give_template, template_settings
 from parts.messages import UserError, need
 from parts.precision import compute_dtype
+from parts.vllm_options import import_vllm, vllm_options
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.local_model import LocalModel
 from programs.evaluation.run import evaluation_template
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Request
+
+OURS = {  # arguments of the engine that follow from other settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "dtype": "--precision",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_length",
+}
 
 
 class VllmModel(LocalModel):
@@ -25,12 +35,7 @@ class VllmModel(LocalModel):
     can_logprobs = False
 
     def load(self, source: str) -> tuple:
-        try:
-            import vllm
-        except ImportError:
-            raise UserError(
-                "got --engine vllm, not installed; expected vLLM and a GPU; try `pip install vllm`, or --engine hf"
-            ) from None
+        vllm = import_vllm("--engine vllm", "--engine hf")
         from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
         adapter = (Path(source) / "adapter_config.json").is_file()
@@ -38,8 +43,11 @@ class VllmModel(LocalModel):
         kind = str(compute_dtype(self.config, self.device)).removeprefix("torch.")
         settings = {"dtype": kind, "gpu_memory_utilization": self.config.vllm_memory, "seed": self.config.seed}
         settings["max_model_len"] = self.config.max_length or None
+        if self.device.type == "cpu":
+            settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
+        settings |= {"enable_prefix_caching": True} | vllm_options(self.config.vllm_args, OURS)
         try:
-            self.vllm, self.llm = vllm, vllm.LLM(model=source, enable_prefix_caching=True, **settings)
+            self.vllm, self.llm = vllm, vllm.LLM(model=source, **settings)
             shape = AutoConfig.from_pretrained(source)
             tokenizer = AutoTokenizer.from_pretrained(source)
             give_template(tokenizer, evaluation_template(self.config))

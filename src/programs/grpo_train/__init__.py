@@ -44,6 +44,7 @@ ROOMS = (
     "evaluation",
     "run_log",
     "checkpoints",
+    "colocated",
     "trainer",
     "prepare",
     "memory",

@@ -12,6 +12,7 @@ from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import UserError, need, suggest
 from parts.optimizer import default_learning_rate
 from parts.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.vllm_options import VLLM_PIP
 
 
 @dataclass
@@ -82,6 +83,9 @@ class Config(BaseConfig):
     )
     vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
+    vllm_args: list[str] = setting(
+        [], "key=value …: any other argument of vLLM's engine in colocate mode", free=True, several=True
+    )
     # algorithm
     loss_type: str = setting(
         "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -369,6 +373,8 @@ def check_settings(config: Config) -> None:
     need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
     unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
     need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
+    idle = config.vllm_args and config.use_vllm != "colocate"
+    need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
     missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
     need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
 
@@ -400,9 +406,10 @@ def check_machine(config: Config) -> None:
         need(
             importlib.util.find_spec("vllm"),
             f"got --use_vllm {config.use_vllm}, but vLLM is not installed; expected it beside TRL; "
-            "try `pip install 'trl[vllm]'`, or leave --use_vllm (or --profile fast) out to sample with transformers",
+            f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers",
         )
-        need(gpu, f"got --use_vllm {config.use_vllm} without a GPU; expected CUDA; try to leave --use_vllm out")
+        served = config.use_vllm == "server"  # TRL's transfer of weights to it is CUDA's
+        need(gpu or not served, "got --use_vllm server without a GPU; expected CUDA; try --use_vllm colocate")
     need(
         gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
     )

@@ -12,6 +12,7 @@ from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
 from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
+from programs.grpo_train.colocated import engine_arguments, repair_copies
 from programs.grpo_train.conversations_for_trl import (
     brief,
     check_conversation_length,
@@ -230,7 +231,8 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
     try:
-        trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
+        with engine_arguments(config, args):
+            trainer = GRPOTrainer(model=config.model, args=args, train_dataset=data, **rewards, **extra)
     except ConnectionError as error:
         what = f"got --use_vllm server, but no server answers: {error}"
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
@@ -238,6 +240,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
+    repair_copies(config, trainer)
     keep_differentiable(trainer.model)
     for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data

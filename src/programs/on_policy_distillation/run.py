@@ -64,7 +64,7 @@ def train(config: Config) -> int:
     write_settings(config)
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
-        engine.sync()
+        engine.sync(state["step"])
         return evaluate(config, models, engine, reward, held_out)
 
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
@@ -75,7 +75,7 @@ def train(config: Config) -> int:
             timer = {}
 
             # rollout: every process samples its share of the prompts and gets the whole batch
-            engine.sync()
+            engine.sync(step)
             samples, prompts = rollout_batch(config, models, engine, reward, rows, step, state["prompts"], timer)
 
             # the teacher's part, and the update

@@ -1,6 +1,7 @@
 """Teachers: local networks and servers."""
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -154,7 +155,7 @@ class ServerTeacher:
 
     def __init__(self, url: str, config: Config):
         self.url, _, self.name = url.partition("#")
-        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        self.url, self.top_k, self.waiting = self.url.rstrip("/"), config.kl_top_k, False
         served = self.call("/models", None).get("data") or []
         if not self.name:
             self.name = served[0]["id"] if served else ""
@@ -179,7 +180,10 @@ class ServerTeacher:
                 what, final = str(error), False
             if final or attempt == attempts - 1:
                 break
-            time.sleep(0.2 * 4**attempt)
+            if attempt == 3 and not self.waiting:  # once, not for each request that is under way
+                self.waiting = True
+                say(f"note: teacher {self.url} does not answer ({what}); waiting for it")
+            time.sleep(min(0.2 * 4**attempt, 30))
         sent = "nothing"
         if body:
             sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
@@ -189,10 +193,10 @@ class ServerTeacher:
             "and completion"
         )
 
-    def ask(self, ids: list[int]) -> list[dict]:
+    def ask(self, ids: list[int], attempts: int = 4) -> list[dict]:
         """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
         body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
-        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}).get("choices") or [{}]
+        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}, attempts).get("choices") or [{}]
         found = choices[0].get("prompt_logprobs")
         need(
             isinstance(found, list) and len(found) == len(ids) and all(map(self.is_scored, found[1:], ids[1:])),
@@ -241,7 +245,8 @@ class ServerTeacher:
     def score(self, samples: list[dict]) -> list[dict]:
         """Of each sample: log-probs of its response tokens, and ids and log-probs of the likeliest there."""
         with ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(self.ask, [s["prompt_ids"] + s["response_ids"] for s in samples]))
+            texts = [s["prompt_ids"] + s["response_ids"] for s in samples]
+            answers = list(pool.map(functools.partial(self.ask, attempts=20), texts))  # 8 minutes, for a restart
         scored = []
         for sample, entries in zip(samples, answers, strict=True):
             entries, ids = entries[len(sample["prompt_ids"]) - 1 :], sample["response_ids"]

@@ -84,7 +84,7 @@ def train(config: Config) -> int:
     write_settings(config)
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
-        engine.sync()
+        engine.sync(state["step"])
         return evaluate(config, models, engine, reward, held_out, sample)
 
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
@@ -95,7 +95,7 @@ def train(config: Config) -> int:
             timer = {}
 
             # rollout: every process samples its share of the prompts and gets the whole batch
-            engine.sync()
+            engine.sync(step)
             begun = state["prompts"]
             samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample)
 

@@ -194,6 +194,8 @@ FIXED = {
 NOTES = {
     "kl_horizon": "without kl_target nothing adapts",
     "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",

@@ -1,6 +1,5 @@
 """What verl cannot express, ignores, or would do behind a user's back: errors and notes."""
 
-import dataclasses
 import re
 
 from parts.messages import need, say
@@ -58,9 +57,9 @@ def check_expressible(config: Config) -> None:
 
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that do nothing without an environment, or contradict one."""
-    c, defaults = config, {f.name: f.default for f in dataclasses.fields(Config)}
+    c, usual = config, Config()
     for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
-        idle = not c.environment and getattr(c, name) != defaults[name]
+        idle = not c.environment and getattr(c, name) != getattr(usual, name)
         need(not idle, f"got {name} {getattr(c, name)} without an environment; expected --environment FILE.py:Class")
     need(
         not (c.environment and c.advantage in OLD_TRAINER),
@@ -90,10 +89,18 @@ def split_override(text: str) -> tuple[str, str, str]:
 
 def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
-    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-    told = ("rollout_engine", "rollout_batch_size", "logits_chunk", "max_bad_updates", "plot_every")
+    usual = Config()
+    told = (
+        "rollout_engine",
+        "rollout_batch_size",
+        "vllm_args",
+        "check_sync",
+        "logits_chunk",
+        "max_bad_updates",
+        "plot_every",
+    )
     for name in told:
-        if getattr(config, name) != defaults[name]:
+        if getattr(config, name) != getattr(usual, name):
             say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
     if config.warmup_steps:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")

@@ -1,0 +1,24 @@
+"""The random generators that a user's code may draw from: their states, taken and put back."""
+
+import random
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore_rng(states: dict) -> None:
+    """Put the states back; those of GPUs where there are as many as there were."""
+    import numpy as np
+    import torch
+
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])

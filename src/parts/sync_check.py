@@ -1,0 +1,124 @@
+"""Proof that a sampler has the policy's weights: checksums of each tensor, and log-probs of the same tokens."""
+
+from collections.abc import Iterable
+
+from parts.batches import collate
+from parts.forward import predicting_states, token_logprobs
+from parts.messages import UserError
+from parts.models import Models
+from parts.precision import autocast
+from parts.settings import BaseConfig
+
+
+class StaleSamplerError(UserError):
+    """The sampler does not have the policy's weights."""
+
+    code = 5
+
+
+def checksums(x, dtype):
+    """Sum and sum of squares of a tensor's elements as `dtype` has them, [2] in float64.
+
+    Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
+    """
+    import torch
+
+    total = torch.zeros(2, dtype=torch.float64, device=x.device)
+    for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
+        piece = piece.to(dtype).double()
+        total += torch.stack([piece.sum(), piece.square().sum()])
+    return total
+
+
+def same_checksums(a, b, count: int) -> bool:
+    """Whether two checksums of `count` elements agree up to the rounding of float64 sums; NaN does not."""
+    largest = max(a[1].item(), b[1].item())
+    sums = abs(a[0] - b[0]).item() <= 1e-12 * (count * largest) ** 0.5  # at least 1e-12 sum |x|
+    return sums and abs(a[1] - b[1]).item() <= 1e-12 * largest
+
+
+def held_by(layer, name: str, dtype):
+    """A parameter as a layer of vLLM computes with it; None where it is rounded or packed beyond recognition.
+
+    On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
+    a layer makes of one-hot inputs is exact.
+    """
+    import torch
+
+    x = layer._parameters[name]
+    packed = name == "weight" and hasattr(layer, "cpu_linear")
+    if packed and not x.numel():
+        width = layer.input_size_per_partition
+    elif packed and type(layer).__name__ == "ParallelLMHead":
+        width = x.shape[1]
+    else:
+        return x if x.dtype == dtype and x.numel() else None
+    rows = torch.eye(width, dtype=dtype).split(256)
+    return torch.cat([layer.cpu_linear(part, x, None) for part in rows])  # [in, out]: the matrix, transposed
+
+
+def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]]) -> str | None:
+    """What vLLM calls the tensor that it keeps a tensor of the policy in, such as qkv_proj for q_proj."""
+    if name in names:
+        return name
+    module, _, leaf = name.rpartition(".")
+    parent, _, own = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
+    return next((found for found in fused if found in names), None)
+
+
+def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
+    """Compare the policy's tensors with those of a vLLM model after a copy.
+
+    Args:
+        named: (name, tensor) as they were copied.
+        sampler: vLLM's network.
+
+    Returns:
+        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
+    """
+    import torch
+
+    layers = {
+        f"{prefix}.{name}".lstrip("."): (layer, name)
+        for prefix, layer in sampler.named_modules()
+        for name in layer._parameters
+        if layer._parameters[name] is not None
+    }
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
+    expected, lost = {}, []
+    for name, x in named:
+        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if found is None:
+            lost.append(name)
+            continue
+        own = checksums(x, dtype)
+        count, total = expected.get(found, (0, torch.zeros_like(own)))
+        expected[found] = count + x.numel(), total + own
+    wrong = []
+    for name, (layer, leaf) in layers.items():
+        x = held_by(layer, leaf, dtype)
+        if x is None or name not in expected:
+            lost.append(name)
+            continue
+        count, total = expected[name]
+        if not same_checksums(checksums(x, dtype).to(total.device), total, count):
+            wrong.append(name)
+    return wrong, lost
+
+
+def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
+    """Mean |difference| of the sampler's log-probs of the tokens that it sampled and the policy's own."""
+    import torch
+
+    samples = [
+        {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": logprobs}
+        for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
+    ]
+    batch = collate(samples, models.pad_id, models.device)
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = predicting_states(models.policy, batch)
+        logprobs = token_logprobs(config, models.policy, hidden, batch)[0]
+    mask = batch["response_mask"].bool()
+    return (logprobs - batch["rollout_logprobs"])[mask].abs().mean().item()

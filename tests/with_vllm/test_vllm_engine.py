@@ -1,0 +1,252 @@
+"""The engine of our trainers with the real vLLM: what it samples, and that weights which did not arrive are noticed."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+import vllm
+from vllm_helpers import prompts_of
+
+from parts.messages import UserError
+from parts.sampling import HFEngine
+from parts.sampling_vllm import OURS, VllmEngine
+from parts.sync_check import StaleSamplerError, checksums, same_checksums
+from parts.vllm_options import VLLM_ABOVE, VLLM_OLDEST, vllm_options
+from programs.ppo_train.models import load_models
+from programs.ppo_train.settings import Config
+
+SETTINGS = {"rollout_engine": "vllm", "precision": "fp32", "max_prompt_tokens": 40, "max_new_tokens": 24}
+
+
+def loaded(**settings):
+    """(settings, networks) on the embedded model."""
+    config = Config(**{**SETTINGS, "kl_coef": 0.0, "algorithm": "grpo", "temperature": 0.8, **settings})
+    torch.manual_seed(0)
+    return config, load_models(config, torch.device("cpu"), None)
+
+
+@pytest.fixture(scope="module")
+def first():
+    """Settings, networks and engine; the generators' states before and after it was built."""
+    config, models = loaded()
+    states = [(random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())]
+    engine = VllmEngine(config, models)
+    states.append((random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()))
+    return config, models, engine, states
+
+
+@pytest.fixture
+def moved(first):
+    """The engine with a policy that no longer is the model on disk; put back at the end."""
+    _, models, engine, _ = first
+    saved = {name: x.clone() for name, x in models.policy.state_dict().items()}
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in models.policy.parameters():
+            p += 0.02 * torch.randn(p.shape, generator=generator)
+    engine.checked = None
+    yield engine
+    models.policy.load_state_dict(saved)
+
+
+def test_building_an_engine_moves_no_generator(first):
+    before, after = first[3]
+    assert before == after, "vLLM seeds them all, and a resumed run's rewards would draw other numbers"
+
+
+def test_greedy_completions_are_the_policys_own(first, moved):
+    config, models, engine, _ = first
+    moved.sync(0)
+    ours = HFEngine(config, models).generate(prompts_of(models), None)
+    theirs = engine.generate(prompts_of(models), None)
+    assert [ids for ids, _ in theirs] == [ids for ids, _ in ours]
+
+
+def test_logprobs_are_the_policys_at_the_temperature(first, moved):
+    """Those of vLLM, of tokens that it samples, against a plain forward pass."""
+    config, models, engine, _ = first
+    moved.sync(0)
+    noise = np.random.default_rng(0).random((4, 1))
+    for prompt, (ids, logprobs) in zip(prompts_of(models), engine.generate(prompts_of(models), noise), strict=True):
+        with torch.no_grad():
+            logits = models.policy(input_ids=torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits.double() / config.temperature, -1)[range(len(ids)), ids]
+        assert torch.tensor(logprobs, dtype=torch.float64) == pytest.approx(expected, abs=1e-4)
+        assert len(ids) <= config.max_new_tokens
+
+
+def test_a_rows_draw_decides_it_whatever_the_batch(first):
+    _, models, engine, _ = first
+    engine.sync(0)
+    prompts, noise = prompts_of(models), np.random.default_rng(1).random((4, 1))
+    whole = engine.generate(prompts, noise)
+    alone = [engine.generate([p], row[None])[0] for p, row in zip(prompts, noise, strict=True)]
+    assert [ids for ids, _ in alone] == [ids for ids, _ in whole]
+    assert [ids for ids, _ in engine.generate(prompts, noise[::-1])] != [ids for ids, _ in whole]
+
+
+# ------------------------------------------------------------------------------------------------ stale weights
+
+
+def test_copied_weights_pass_and_all_are_compared(moved, capsys):
+    moved.sync(0)
+    assert "a form of its own" not in capsys.readouterr().err and moved.checked == 0
+
+
+def test_a_copy_that_is_left_out_is_named(moved, monkeypatch):
+    moved.sync(0)
+    with torch.no_grad():
+        for p in moved.models.policy.parameters():
+            p += 1e-6 * torch.sign(p)  # as small as one update of AdamW at lr 1e-6
+    monkeypatch.setattr(moved.network(), "reload_weights", lambda weights_iterator: None)
+    with pytest.raises(StaleSamplerError, match=r"step 1: .* other weights than the policy's .*model\.") as error:
+        moved.sync(1)
+    assert error.value.code == 5
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"),
+    [
+        ("model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.qkv_proj.weight"),
+        ("model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight"),
+        ("model.layers.0.input_layernorm.weight", "model.layers.0.input_layernorm.weight"),
+        ("model.embed_tokens.weight", "model.embed_tokens.weight"),
+    ],
+)
+def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, lost, named):
+    moved.sync(0)
+    moved.checked = None
+    network, copy = moved.network(), moved.network().reload_weights
+    alike = {lost, "lm_head.weight"} if "embed" in lost else {lost}  # tied: the later one would replace the earlier
+    kept = {name: x.clone() for name, x in moved.weights() if name in alike}
+    with torch.no_grad():
+        for p in moved.models.policy.parameters():
+            p *= 1.001
+
+    def all_but_one(weights_iterator):
+        copy(weights_iterator=((name, kept.get(name, x)) for name, x in weights_iterator))
+
+    monkeypatch.setattr(network, "reload_weights", all_but_one)
+    with pytest.raises(StaleSamplerError) as error:
+        moved.sync(1)
+    found = str(error.value).partition(" tensors: ")[2].partition(";")[0].split(", ")
+    assert found[0] == named and set(found[1:]) <= {"lm_head.weight"}, "those two are one in this model"
+
+
+def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatch):
+    """It shares the embedding's matrix, which arrives; on a CPU vLLM computes with a packed copy of its own."""
+    copy = moved.network().reload_weights
+
+    def without_head(weights_iterator):
+        copy(weights_iterator=((name, x) for name, x in weights_iterator if name != "lm_head.weight"))
+
+    moved.sync(0)
+    moved.checked = None
+    with torch.no_grad():
+        for p in moved.models.policy.parameters():
+            p *= 1.001
+    monkeypatch.setattr(moved.network(), "reload_weights", without_head)
+    with pytest.raises(StaleSamplerError, match=r"1 tensors: lm_head\.weight;"):
+        moved.sync(1)
+
+
+def test_a_temperature_that_is_applied_twice_is_noticed(moved, monkeypatch):
+    params = moved.vllm.SamplingParams
+    monkeypatch.setattr(
+        moved.vllm, "SamplingParams", lambda **given: params(**{**given, "temperature": given["temperature"] ** 2})
+    )
+    with pytest.raises(StaleSamplerError, match="log-probs differ by"):
+        moved.sync(0)
+
+
+@pytest.fixture
+def adapted(first, monkeypatch):
+    """The engine with a policy of LoRA adapters that say something."""
+    config, models = loaded(lora_rank=4)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, p in models.policy.named_parameters():
+            if "lora_B" in name:
+                p += 0.05 * torch.randn(p.shape, generator=generator)
+    engine = first[2]
+    monkeypatch.setattr(engine, "models", models)
+    monkeypatch.setattr(engine, "config", config)
+    engine.checked = None
+    return engine
+
+
+def test_adapters_are_sampled_with(adapted):
+    adapted.sync(0)
+    assert adapted.checked == 0
+    with torch.no_grad(), adapted.models.policy.disable_adapter():
+        base = HFEngine(adapted.config, adapted.models).generate(prompts_of(adapted.models), None)
+    assert adapted.generate(prompts_of(adapted.models), None) != base
+
+
+def test_an_adapter_that_is_not_merged_is_noticed(adapted, monkeypatch):
+    """Checksums of what was copied cannot see it: the log-probs do."""
+    weights = adapted.weights
+    base = {
+        name.replace(".base_layer", ""): x
+        for name, x in adapted.models.policy.get_base_model().state_dict().items()
+        if "lora_" not in name
+    }
+    monkeypatch.setattr(adapted, "weights", lambda: ((name, base[name]) for name, _ in weights()))
+    with pytest.raises(StaleSamplerError, match="log-probs differ by"):
+        adapted.sync(0)
+
+
+def test_comparisons_come_at_the_first_steps_and_every_so_many(first, monkeypatch):
+    engine, seen = first[2], []
+    monkeypatch.setattr(engine, "check", seen.append)
+    monkeypatch.setattr(engine, "checked", None)
+    for step in (0, 0, 1, 1, 2, 49, 50, 50, 51, 100):  # an evaluation copies the weights too
+        engine.sync(step)
+    assert seen == [0, 1, 50, 100]
+    monkeypatch.setattr(engine.config, "check_sync", 0)
+    engine.checked = None
+    engine.sync(100)
+    assert len(seen) == 4
+
+
+def test_checksums_see_a_bit_and_no_order():
+    x = torch.randn(1000, 64, generator=torch.Generator().manual_seed(3))
+    same = checksums(x.flip(0).t(), torch.bfloat16)
+    assert same_checksums(checksums(x, torch.bfloat16), same, x.numel())
+    parts = checksums(x[:300], torch.bfloat16) + checksums(x[300:], torch.bfloat16)
+    assert same_checksums(parts, same, x.numel())
+    other = x.to(torch.bfloat16)
+    other[7, 7] = torch.nextafter(other[7, 7], torch.tensor(9.0, dtype=torch.bfloat16))
+    assert not same_checksums(checksums(other, torch.bfloat16), same, x.numel())
+    x[0, 0] = float("nan")
+    assert not same_checksums(checksums(x, torch.float32), checksums(x, torch.float32), x.numel())
+
+
+# ------------------------------------------------------------------------------------------------ options
+
+
+def test_options_are_read_as_vllms_command_line_reads_them():
+    found = vllm_options(["max_num_seqs=8", "enforce-eager=true", "enable_prefix_caching=no"], OURS)
+    assert found == {"max_num_seqs": 8, "enforce_eager": True, "enable_prefix_caching": False}
+    assert vllm_options(["quantization=fp8", "max_num_batched_tokens=4k"], OURS)["max_num_batched_tokens"] == 4000
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("max_num_seq=8", "try max_num_seqs"),
+        ("max_num_seqs=many", "invalid int value"),
+        ("enforce_eager=maybe", "expected true or false"),
+        ("seed=3", "try --seed"),
+        ("tensor_parallel_size=2", "each process has an engine of its own"),
+        ("enforce_eager", "expected key=value"),
+    ],
+)
+def test_options_that_vllm_does_not_have_are_told(pair, told):
+    with pytest.raises(UserError, match=told):
+        vllm_options([pair], OURS)
+
+
+def test_the_installed_version_is_one_that_the_advice_names():
+    assert VLLM_OLDEST <= tuple(map(int, vllm.__version__.split(".")[:2])) < VLLM_ABOVE

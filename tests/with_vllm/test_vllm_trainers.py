@@ -1,0 +1,201 @@
+"""Our trainers with the real vLLM as sampler: they learn, resume exactly, and correct for a sampler that differs."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+from conftest import EVAL_DATA, SCRIPTS, TRAIN_DATA, load_script, script_env
+from safetensors.torch import load_file
+from vllm_helpers import ENV, SAMPLED, metrics, untimed
+
+REWARDS = '''
+import random
+
+import numpy as np
+
+
+def noisy(prompts, completions, **kwargs):
+    """Draws from the global generators."""
+    return [random.random() + np.random.random() - len(str(c)) / 100 for c in completions]
+'''
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with 64 held-out rows, 200 training rows and a reward that draws."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, source, count in (("train", TRAIN_DATA, 200), ("eval", EVAL_DATA, 64)):
+        lines = source.read_text().splitlines(keepends=True)[:count]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    (folder / "rewards.py").write_text(REWARDS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    """Run ppo_train.py's command line in this process, which shares an engine; return the output folder."""
+
+    def start(name: str, *flags, code=0):
+        out = folder / name
+        data = [f"--data={folder / 'train.jsonl'}", f"--output_dir={out}", "--eval_every=0", "--save_every=0"]
+        assert load_script("ppo_train").main([*SAMPLED, *data, *flags]) == code
+        return out
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def learned(folder, run):
+    """A run that learns, with all weights."""
+    return run("learned", "--steps=6", "--batch_size=64", f"--eval_data={folder / 'eval.jsonl'}")
+
+
+def test_ppo_learns_with_logprobs_that_are_the_trainers(learned):
+    lines = metrics(learned)
+    assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"] + 0.25
+    steps = [line for line in lines if "reward/mean" in line]
+    assert len(steps) == 6 and all(line["rollout/logprob_gap_max"] < 1e-4 for line in steps)
+    assert all(abs(line["mismatch/weight_mean"] - 1) < 1e-4 for line in steps)
+
+
+def test_adapters_learn_with_logprobs_that_are_the_trainers(run):
+    lines = metrics(
+        run("lora", "--steps=3", "--lora_rank=4", "--lr=1e-2", "--algorithm=grpo", "--group_size=8", "--minibatches=2")
+    )
+    assert all(line["rollout/logprob_gap_max"] < 1e-4 for line in lines)
+    assert abs(lines[-1]["policy/entropy"] - lines[0]["policy/entropy"]) > 1e-3, "the adapters have moved"
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(folder, run):
+    """With a reward that draws from the generators which vLLM seeds anew as it starts."""
+    drawn = ["--algorithm=rloo", "--group_size=4", f"--reward={folder / 'rewards.py'}:noisy", "--save_every=2"]
+    whole = run("whole", "--steps=4", *drawn)
+    run("parts", "--steps=2", *drawn)
+    parts = run("parts", "--steps=4", *drawn, "--resume")
+    assert untimed(parts) == untimed(whole)
+    a, b = (load_file(out / "final" / "model.safetensors") for out in (whole, parts))
+    assert all((a[name] == b[name]).all() for name in a)
+
+
+def test_two_processes_have_an_engine_each(folder, run):
+    """They draw what one process draws, and each one's engine has the policy's weights."""
+    alone, out = run("alone", "--steps=2", "--temperature=0.8"), folder / "two"
+    flags = [*SAMPLED, f"--data={folder / 'train.jsonl'}", f"--output_dir={out}", "--steps=2", "--eval_every=0"]
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    command = [sys.executable, *launch, str(SCRIPTS / "ppo_train.py"), *flags, "--save_every=0", "--eval_data="]
+    done = subprocess.run(command, env=script_env(ENV), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = metrics(alone), metrics(out)
+    assert two[0]["reward/mean"] == pytest.approx(one[0]["reward/mean"], abs=1e-6)
+    assert all(line["rollout/logprob_gap_max"] < 1e-4 for line in two)
+
+
+@pytest.mark.parametrize("how", ["tis", "seq_mask"])
+def test_a_coarser_sampler_is_corrected_for_and_learning_goes_on(folder, run, how):
+    """vLLM in bfloat16 beside a trainer in float32."""
+    flags = ["--algorithm=grpo", "--group_size=8", "--batch_size=64", f"--mismatch={how}", "--steps=6"]
+    flags += ["--vllm_args", "dtype=bfloat16", f"--eval_data={folder / 'eval.jsonl'}"]
+    flags += ["--mismatch_low=0.99", "--mismatch_high=1.01"]  # so tight that some are outside
+    lines = metrics(run(f"coarse_{how}", *flags))
+    steps = [line for line in lines if "mismatch/kl" in line]
+    assert len(steps) >= 4 and all(1e-7 < line["mismatch/kl"] < 0.01 for line in steps), "of float32 it is below 1e-9"
+    assert all(0 < line["mismatch/cut_frac"] < 0.9 for line in steps)
+    assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"] + 0.2
+
+
+# ------------------------------------------------------------------------------------------------ a teacher behind vLLM
+
+
+class Server:
+    """vLLM's OpenAI-compatible server as a process of its own."""
+
+    def __init__(self, model, log):
+        self.port, self.log = free_port(), log
+        flags = {"--model": model, "--port": self.port, "--host": "127.0.0.1", "--dtype": "float32"}
+        flags |= {"--max-model-len": 96, "--served-model-name": "teacher", "--max-logprobs": 20}
+        self.command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager"]
+        self.command += [str(word) for pair in flags.items() for word in pair]
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("a") as out:
+            self.process = subprocess.Popen(
+                self.command, env=script_env(ENV), stdout=out, stderr=out, start_new_session=True
+            )
+
+    def wait(self) -> str:
+        """Wait until it answers; return its URL."""
+        while True:
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=60).close()
+                return f"http://127.0.0.1:{self.port}/v1"
+            except OSError:
+                time.sleep(0.2)
+
+    def send(self, signum: int) -> None:
+        """To the server and the processes that it has made."""
+        os.killpg(self.process.pid, signum)
+
+    def stop(self) -> None:
+        self.send(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def teacher(learned, folder):
+    """A server of the model that learned; it starts while other things go on."""
+    server = Server(learned / "final", folder / "server.log")
+    yield server
+    server.stop()
+
+
+def distill(folder, out, *flags) -> int:
+    data = [f"--data={folder / 'train.jsonl'}", f"--eval_data={folder / 'eval.jsonl'}", f"--output_dir={out}"]
+    same = [flag for flag in SAMPLED if not flag.startswith("--temperature")]
+    return load_script("on_policy_distillation").main([*same, *data, "--eval_every=0", "--save_every=0", *flags])
+
+
+def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path, capsys):
+    """It answers late once, and is restarted while the student trains."""
+    url, out, seen = teacher.wait(), tmp_path / "run", []
+
+    def disturb() -> None:
+        for at, act in ((1, "slow"), (2, "restart")):
+            while not (out / "metrics.jsonl").is_file() or len(metrics(out)) <= at:
+                time.sleep(0.05)
+            if act == "slow":
+                teacher.send(signal.SIGSTOP)
+                time.sleep(1)
+                teacher.send(signal.SIGCONT)
+            else:
+                teacher.stop()
+                teacher.start()
+            seen.append(act)
+
+    thread = threading.Thread(target=disturb, daemon=True)
+    thread.start()
+    flags = ["--objective=reverse_kl", "--kl_top_k=20", "--steps=6", "--batch_size=64", "--lr=2e-4"]
+    assert distill(folder, out, f"--teacher={url}", *flags) == 0, capsys.readouterr().err
+    lines = metrics(out)
+    assert seen == ["slow", "restart"] and len(lines) == 7
+    assert lines[-1]["eval/reverse_kl"] < 0.5 * lines[0]["eval/reverse_kl"]
+
+
+def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
+    url = teacher.wait()
+    assert distill(folder, tmp_path / "run", f"--teacher={url}", "--kl_top_k=32", "--steps=1") == 2
+    told = capsys.readouterr().err
+    assert "prompt_logprobs 32: 400" in told and "--max-logprobs" in told and not (tmp_path / "run").exists()
