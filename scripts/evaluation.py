@@ -1578,6 +1578,7 @@ def letter_ids(tokenizer, text: str) -> list[int]:
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
+KNOWN_RENDERINGS = 256
 
 
 class TurnBridge:
@@ -1598,6 +1599,7 @@ class TurnBridge:
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -1610,15 +1612,21 @@ class TurnBridge:
         given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
         if not guarded:
             return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
+        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
         with self.lock:
-            try:
-                return self.guarded(messages, given)
-            except ValueError:
-                return self.guarded(self.parted(messages), given)
+            if key not in self.rendered:
+                if len(self.rendered) >= KNOWN_RENDERINGS:
+                    self.rendered.clear()
+                try:
+                    ids = self.guarded(messages, given)
+                except ValueError:
+                    ids = self.guarded(self.parted(messages), given)
+                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
+            return [*self.rendered[key][1]]
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
         """Token ids of messages in which nothing is read as a control token."""
-        if not sanitizes(self.tokenizer):
+        if not self.sanitizes:
             return sanitized_ids(self.tokenizer, messages, **given)
         given = {**given, "sanitize_control_tokens": True, "return_dict": True}
         return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
