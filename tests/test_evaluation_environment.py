@@ -220,7 +220,8 @@ def test_vllm_plays_by_token_ids(monkeypatch, tmp_path):
             return [types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=[45, 46, 2])]) for _ in prompts]
 
     seen = []
-    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(LLM=LLM, SamplingParams=lambda **k: k))
+    stand_in = {"__version__": "0.30.0", "LLM": LLM, "SamplingParams": lambda **k: k}
+    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(**stand_in))
     flags = ["--environment", f"{EXAMPLES}:SecondAttempt", "--data", EVAL_DATA, "--limit", 1, "--engine", "vllm"]
     flags += ["--max_turns", 2, "--max_new_tokens", 24]
     assert main([*map(str, flags), "--model", str(TINY_LM), "--output_dir", str(tmp_path)]) == 0
