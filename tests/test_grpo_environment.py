@@ -127,9 +127,11 @@ def environment(prompts, completions, **kwargs):
 '''
 
 
-def own_module():
-    """The user's file as the script has imported it."""
-    return next(m for n, m in sys.modules.items() if n.startswith("environment_own_"))
+def own_module(place):
+    """The user's file as the script has imported it; other tests have files of this name, too."""
+    own = str(place / "own.py")
+    modules = [m for n, m in sys.modules.items() if n.startswith("environment_own_")]
+    return next(m for m in modules if m.__file__ == own)
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +236,7 @@ def both(place):
     theirs = {"args": args, "train_dataset": Dataset.from_list(rows), "reward_funcs": []}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-        plain = GRPOTrainer(model=str(place / "model"), environment_factory=own_module().Adder, **theirs)
+        plain = GRPOTrainer(model=str(place / "model"), environment_factory=own_module(place).Adder, **theirs)
 
     def rollouts(scripts=SCRIPTS) -> list[dict]:
         found = []
@@ -319,7 +321,7 @@ def scores_of(ready, out: dict, numbers: list[int]) -> dict[str, list]:
 def test_environments_have_the_columns_of_their_rows_and_rewards_see_what_was_said(place):
     rewards = [f"--reward={place / 'own.py'}:{name}" for name in ("totals*0.5", "length")]
     ready = grpo.prepare_run(grpo.parse_arguments(flags_of(place, "Adder", *rewards)))
-    seen = own_module().SEEN
+    seen = own_module(place).SEEN
     seen.clear()
     numbers = [0, 0, 3, 3]
     out = played(ready, numbers)
@@ -461,9 +463,9 @@ def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place
     assert ours(*flags, "--steps=1", f"--output_dir={parts}")[0] == 0
     metrics = lines_of(whole)
     assert [line["rollout/turns_mean"] for line in metrics[1:]] == [2.0] * 3
-    own_module().BROKEN = True
+    own_module(place).BROKEN = True
     code, _, error = ours(*flags, "--steps=3", f"--output_dir={parts}", "--resume")
-    own_module().BROKEN = False
+    own_module(place).BROKEN = False
     line = 1 + OWN.split("self.nothing")[0].count("\n")
     assert code == 3 and f"own.py:{line}" in error and "AttributeError" in error and "row " in error
     assert "Traceback" not in error
