@@ -163,7 +163,7 @@ def test_script_declares_its_dependencies(path):
     optional = {"wandb", "trackio", "vllm"}  # each asked for by a flag, with a message where it is missing
     if path.stem == "verl_train":  # --check and --run say how to install verl, which brings the others
         optional |= {"verl", "hydra", "omegaconf", "ray", "tensordict", "huggingface_hub"}
-    if path.stem in ("ppo_train", "evaluation", "reward_preflight"):  # know more chat templates where it is installed
+    if path.stem in ("ppo_train", "evaluation", "reward_preflight", "verl_train"):  # know more chat templates with it
         optional |= {"trl"}
     needed = imported - set(sys.stdlib_module_names) - optional
     assert {{"yaml": "pyyaml", "math_verify": "math-verify"}.get(name, name) for name in needed} <= set(declared)
