@@ -76,8 +76,9 @@ def test_recipes_around_a_run_by_flags(folder):
     plain, before_after, flat = (run_recipe(name, folder) for name in TOGETHER)
     assert all(done.returncode == 0 for done in plain + before_after), [done.stderr for done in plain + before_after]
     assert (folder / "runs/flags/final/config.json").exists()
-    results = json.loads((folder / "runs/before_after/results.json").read_text())
-    assert len(results["models"]) == 2, "both models are there, to be compared"
+    compared = json.loads((folder / "runs/before_after/comparison.json").read_text())
+    found = compared["tasks"]["reward:my.py:reward"]["reward"]
+    assert compared["after"] == "runs/flags/final" and found["rows"] >= 20 and found["test"] == "exact McNemar"
     train, held = ((folder / name).read_text() for name in ("data.jsonl", "data.eval.jsonl"))
     assert not {json.dumps(json.loads(x)["prompt"]) for x in held.splitlines()} & {
         json.dumps(json.loads(x)["prompt"]) for x in train.splitlines()
