@@ -323,12 +323,7 @@ def check_environment(config: Config) -> None:
         need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
     off = c.chat_template == "off"
     need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
-    shortest = c.max_prompt_tokens + c.max_new_tokens
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_tokens)
 
 
 def spread_pairs(argv: list[str]) -> list[str]:
@@ -2135,6 +2130,29 @@ def play(
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
 
+def check_room(config, prompt_tokens: int) -> None:
+    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    shortest = prompt_tokens + config.max_new_tokens
+    need(
+        config.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {config.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{prompt_tokens} + {config.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
+
+
+def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
+    """Raise UserError if a conversation can be longer than the model's positions.
+
+    Args:
+        bound: the setting that bounds an answer.
+    """
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
+    )
+
+
 @dataclass
 class PlaySetup:
     """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
@@ -3499,12 +3517,7 @@ class EnvironmentTask(Task):
         limit = self.settings["max_new_tokens"] or self.config.max_new_tokens
         config = dataclasses.replace(self.config, model=model.source, max_new_tokens=limit)
         check_chat_template(config, model.tokenizer)
-        need(
-            config.conversation_tokens <= model.max_length,
-            f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's "
-            f"{model.max_length}; try --max_conversation_tokens {model.max_length}, or a lower --max_turns or "
-            "--max_new_tokens",
-        )
+        check_fits(config, model.max_length)
         setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
         source = self.settings["data"] or config.data
         examples = playable_rows(config, setup, list(map(self.example, rows)), source)

@@ -596,20 +596,13 @@ def check_settings(config: Config) -> None:
 
 def check_conversations(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c, usual = config, Config()
-    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
-        idle = not c.converses and getattr(c, name) != getattr(usual, name)
-        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    c = config
+    check_idle(c, c.converses)
     both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
     need(not (c.environment and c.tools), both)
     scored = c.reward or c.preset or c.stages
     need(scored or not c.tools, "got --tools without a reward; expected one; try --reward FILE.py:function")
-    shortest = c.max_prompt_length + c.max_completion_length
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_length} + {c.max_completion_length} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_length)
 
 
 def check_machine(config: Config) -> None:
@@ -2490,6 +2483,39 @@ def play_metrics(talks: list[Conversation]) -> dict[str, float]:
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
+TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
+
+
+def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
+    """Raise UserError for settings of conversations where there are none."""
+    usual = type(config)()
+    for name in names:
+        idle = not converses and getattr(config, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(config, name)} without an environment; try --environment FILE.py:Class")
+
+
+def check_room(config, prompt_tokens: int) -> None:
+    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    shortest = prompt_tokens + config.max_new_tokens
+    need(
+        config.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {config.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{prompt_tokens} + {config.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
+
+
+def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
+    """Raise UserError if a conversation can be longer than the model's positions.
+
+    Args:
+        bound: the setting that bounds an answer.
+    """
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
+    )
+
 
 @dataclass
 class PlaySetup:
@@ -3790,11 +3816,7 @@ def prepare_conversations(
 def check_conversation_length(config: Config, model) -> None:
     """Raise UserError if a conversation can be longer than the model's positions."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    need(
-        not limit or config.conversation_tokens <= limit,
-        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
-        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_completion_length",
-    )
+    check_fits(config, limit, "max_completion_length")
 
 
 def check_sampling_apart(trainer) -> None:

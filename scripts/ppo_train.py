@@ -440,28 +440,14 @@ class Config(BaseConfig):
 
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c, usual = config, Config()
-    for name in (
-        "max_turns",
-        "max_conversation_tokens",
-        "tool_timeout",
-        "tool_characters",
-        "tool_format",
-        "turn_baseline",
-    ):
-        idle = not c.environment and getattr(c, name) != getattr(usual, name)
-        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    c = config
+    check_idle(c, bool(c.environment), (*TURN_SETTINGS, "turn_baseline"))
     by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
     known = f"expected one of {', '.join(TURN_BASELINES)}"
     need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
     vllm = c.environment and c.rollout_engine == "vllm"
     need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
-    shortest = c.max_prompt_tokens + c.max_new_tokens
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_tokens)
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
@@ -3092,6 +3078,39 @@ def play_metrics(talks: list[Conversation]) -> dict[str, float]:
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
+TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
+
+
+def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
+    """Raise UserError for settings of conversations where there are none."""
+    usual = type(config)()
+    for name in names:
+        idle = not converses and getattr(config, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(config, name)} without an environment; try --environment FILE.py:Class")
+
+
+def check_room(config, prompt_tokens: int) -> None:
+    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    shortest = prompt_tokens + config.max_new_tokens
+    need(
+        config.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {config.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{prompt_tokens} + {config.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
+
+
+def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
+    """Raise UserError if a conversation can be longer than the model's positions.
+
+    Args:
+        bound: the setting that bounds an answer.
+    """
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
+    )
+
 
 @dataclass
 class PlaySetup:
@@ -5109,11 +5128,7 @@ def load_reward(config: Config) -> Reward:
 def check_positions(config: Config, models: Models) -> None:
     """Raise UserError if a conversation can be longer than the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-    need(
-        not limit or config.conversation_tokens <= limit,
-        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
-        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_new_tokens",
-    )
+    check_fits(config, limit)
 
 
 def converse(

@@ -2397,6 +2397,39 @@ def play_metrics(talks: list[Conversation]) -> dict[str, float]:
 
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
+TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
+
+
+def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
+    """Raise UserError for settings of conversations where there are none."""
+    usual = type(config)()
+    for name in names:
+        idle = not converses and getattr(config, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(config, name)} without an environment; try --environment FILE.py:Class")
+
+
+def check_room(config, prompt_tokens: int) -> None:
+    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    shortest = prompt_tokens + config.max_new_tokens
+    need(
+        config.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {config.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{prompt_tokens} + {config.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
+
+
+def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
+    """Raise UserError if a conversation can be longer than the model's positions.
+
+    Args:
+        bound: the setting that bounds an answer.
+    """
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
+    )
+
 
 @dataclass
 class PlaySetup:
@@ -3136,21 +3169,14 @@ def check_expressible(config: Config) -> None:
 
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that do nothing without an environment, or contradict one."""
-    c, usual = config, Config()
-    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
-        idle = not c.environment and getattr(c, name) != getattr(usual, name)
-        need(not idle, f"got {name} {getattr(c, name)} without an environment; expected --environment FILE.py:Class")
+    c = config
+    check_idle(c, bool(c.environment))
     need(
         not (c.environment and c.advantage in OLD_TRAINER),
         f"got --environment with advantage {c.advantage}, which needs verl's old trainer; expected an estimator of its "
         "default one; try --algorithm grpo",
     )
-    shortest = c.max_prompt_tokens + c.max_new_tokens
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_tokens)
 
 
 def split_override(text: str) -> tuple[str, str, str]:
@@ -4536,12 +4562,7 @@ def environment_setup(config: Config) -> PlaySetup:
         "got a model whose tool calls are read by a response template, which the transformers of verl (5.10) has not; "
         f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
     )
-    limit = model_shape(config).get("max_position_embeddings")
-    need(
-        not limit or config.conversation_tokens <= limit,
-        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
-        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_new_tokens",
-    )
+    check_fits(config, model_shape(config).get("max_position_embeddings"))
     return setup
 
 

@@ -18,6 +18,40 @@ from parts.turn_bridge import TurnBridge, turn_bridge
 OF_ENVIRONMENT = "environment"  # its score among the rewards of a sample
 
 
+TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
+
+
+def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) -> None:
+    """Raise UserError for settings of conversations where there are none."""
+    usual = type(config)()
+    for name in names:
+        idle = not converses and getattr(config, name) != getattr(usual, name)
+        need(not idle, f"got {name} {getattr(config, name)} without an environment; try --environment FILE.py:Class")
+
+
+def check_room(config, prompt_tokens: int) -> None:
+    """Raise UserError where a prompt and an answer are more than a conversation may have."""
+    shortest = prompt_tokens + config.max_new_tokens
+    need(
+        config.conversation_tokens >= shortest,
+        f"got max_conversation_tokens {config.max_conversation_tokens}; expected room for a prompt and an answer, "
+        f"{prompt_tokens} + {config.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
+    )
+
+
+def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
+    """Raise UserError if a conversation can be longer than the model's positions.
+
+    Args:
+        bound: the setting that bounds an answer.
+    """
+    need(
+        not limit or config.conversation_tokens <= limit,
+        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
+        f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
+    )
+
+
 @dataclass
 class PlaySetup:
     """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""

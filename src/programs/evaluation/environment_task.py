@@ -10,6 +10,7 @@ from parts.play_setup import (
     PlaySetup,
     check_chat_template,
     check_environment_rows,
+    check_fits,
     load_scored,
     make_play_setup,
     pieces,
@@ -65,12 +66,7 @@ class EnvironmentTask(Task):
         limit = self.settings["max_new_tokens"] or self.config.max_new_tokens
         config = dataclasses.replace(self.config, model=model.source, max_new_tokens=limit)
         check_chat_template(config, model.tokenizer)
-        need(
-            config.conversation_tokens <= model.max_length,
-            f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's "
-            f"{model.max_length}; try --max_conversation_tokens {model.max_length}, or a lower --max_turns or "
-            "--max_new_tokens",
-        )
+        check_fits(config, model.max_length)
         setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
         source = self.settings["data"] or config.data
         examples = playable_rows(config, setup, list(map(self.example, rows)), source)

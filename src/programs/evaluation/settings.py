@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from parts.bundle import EMBEDDED_MODEL
 from parts.messages import need
+from parts.play_setup import check_room
 from parts.settings import BaseConfig, parse_settings, setting
 
 
@@ -119,12 +120,7 @@ def check_environment(config: Config) -> None:
         need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
     off = c.chat_template == "off"
     need(not off, "got --environment with --chat_template off; expected turns; try --chat_template auto")
-    shortest = c.max_prompt_tokens + c.max_new_tokens
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_tokens)
 
 
 def spread_pairs(argv: list[str]) -> list[str]:

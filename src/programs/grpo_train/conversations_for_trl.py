@@ -19,6 +19,7 @@ from parts.play_setup import (
     check_chat_template,
     check_environment_rows,
     check_environments,
+    check_fits,
     make_play_setup,
     pays,
     pieces,
@@ -77,11 +78,7 @@ def prepare_conversations(
 def check_conversation_length(config: Config, model) -> None:
     """Raise UserError if a conversation can be longer than the model's positions."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    need(
-        not limit or config.conversation_tokens <= limit,
-        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
-        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_completion_length",
-    )
+    check_fits(config, limit, "max_completion_length")
 
 
 def check_sampling_apart(trainer) -> None:

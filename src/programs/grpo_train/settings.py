@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import UserError, need, suggest
 from parts.optimizer import default_learning_rate
+from parts.play_setup import check_idle, check_room
 from parts.settings import BaseConfig, check_numbers, parse_settings, setting
 from parts.vllm_options import VLLM_PIP
 
@@ -381,20 +382,13 @@ def check_settings(config: Config) -> None:
 
 def check_conversations(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c, usual = config, Config()
-    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
-        idle = not c.converses and getattr(c, name) != getattr(usual, name)
-        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    c = config
+    check_idle(c, c.converses)
     both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
     need(not (c.environment and c.tools), both)
     scored = c.reward or c.preset or c.stages
     need(scored or not c.tools, "got --tools without a reward; expected one; try --reward FILE.py:function")
-    shortest = c.max_prompt_length + c.max_completion_length
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_length} + {c.max_completion_length} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_length)
 
 
 def check_machine(config: Config) -> None:

@@ -4,10 +4,9 @@ import dataclasses
 import time
 
 from parts.conversations import Conversation
-from parts.messages import need
 from parts.models import Models, unwrapped
 from parts.play import play
-from parts.play_setup import PlaySetup, pieces, score_talks, score_weights
+from parts.play_setup import PlaySetup, check_fits, pieces, score_talks, score_weights
 from parts.reward_texts import visible_text
 from parts.rewards import Reward
 from parts.rollouts import count_seconds, shared_out
@@ -17,11 +16,7 @@ from programs.ppo_train.settings import Config
 def check_positions(config: Config, models: Models) -> None:
     """Raise UserError if a conversation can be longer than the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-    need(
-        not limit or config.conversation_tokens <= limit,
-        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
-        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_new_tokens",
-    )
+    check_fits(config, limit)
 
 
 def converse(

@@ -7,6 +7,7 @@ from parts.aggregation import AGGREGATIONS
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.losses import LOSSES
 from parts.messages import need
+from parts.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.presets import GROUP_DEFAULTS, PRESETS
 from parts.settings import BaseConfig, parse_settings, setting
 
@@ -193,28 +194,14 @@ class Config(BaseConfig):
 
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
-    c, usual = config, Config()
-    for name in (
-        "max_turns",
-        "max_conversation_tokens",
-        "tool_timeout",
-        "tool_characters",
-        "tool_format",
-        "turn_baseline",
-    ):
-        idle = not c.environment and getattr(c, name) != getattr(usual, name)
-        need(not idle, f"got {name} {getattr(c, name)} without an environment; try --environment FILE.py:Class")
+    c = config
+    check_idle(c, bool(c.environment), (*TURN_SETTINGS, "turn_baseline"))
     by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
     known = f"expected one of {', '.join(TURN_BASELINES)}"
     need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
     vllm = c.environment and c.rollout_engine == "vllm"
     need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
-    shortest = c.max_prompt_tokens + c.max_new_tokens
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_tokens)
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):

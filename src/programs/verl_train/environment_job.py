@@ -6,7 +6,14 @@ import shutil
 from pathlib import Path
 
 from parts.messages import need
-from parts.play_setup import PlaySetup, check_environment_rows, load_with_reward, make_play_setup, playable_rows
+from parts.play_setup import (
+    PlaySetup,
+    check_environment_rows,
+    check_fits,
+    load_with_reward,
+    make_play_setup,
+    playable_rows,
+)
 from parts.reward_calls import call_limits
 from parts.tokenizers import open_tokenizer
 from parts.tool_calls import CALL_FORMATS
@@ -34,12 +41,7 @@ def environment_setup(config: Config) -> PlaySetup:
         "got a model whose tool calls are read by a response template, which the transformers of verl (5.10) has not; "
         f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
     )
-    limit = model_shape(config).get("max_position_embeddings")
-    need(
-        not limit or config.conversation_tokens <= limit,
-        f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
-        f"--max_conversation_tokens {limit}, or a lower --max_turns or --max_new_tokens",
-    )
+    check_fits(config, model_shape(config).get("max_position_embeddings"))
     return setup
 
 

@@ -3,6 +3,7 @@
 import re
 
 from parts.messages import need, say
+from parts.play_setup import check_idle, check_room
 from parts.presets import check_config
 from programs.verl_train.names import FIXED, NOTES, OLD_TRAINER, TRAPS
 from programs.verl_train.settings import VERL, Config
@@ -57,21 +58,14 @@ def check_expressible(config: Config) -> None:
 
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that do nothing without an environment, or contradict one."""
-    c, usual = config, Config()
-    for name in ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format"):
-        idle = not c.environment and getattr(c, name) != getattr(usual, name)
-        need(not idle, f"got {name} {getattr(c, name)} without an environment; expected --environment FILE.py:Class")
+    c = config
+    check_idle(c, bool(c.environment))
     need(
         not (c.environment and c.advantage in OLD_TRAINER),
         f"got --environment with advantage {c.advantage}, which needs verl's old trainer; expected an estimator of its "
         "default one; try --algorithm grpo",
     )
-    shortest = c.max_prompt_tokens + c.max_new_tokens
-    need(
-        c.conversation_tokens >= shortest,
-        f"got max_conversation_tokens {c.max_conversation_tokens}; expected room for a prompt and an answer, "
-        f"{c.max_prompt_tokens} + {c.max_new_tokens} tokens; try --max_conversation_tokens {2 * shortest}",
-    )
+    check_room(c, c.max_prompt_tokens)
 
 
 def split_override(text: str) -> tuple[str, str, str]:
