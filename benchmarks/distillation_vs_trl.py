@@ -24,6 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from ppo_vs_trl import medians_of
+
 ROOT = Path(__file__).resolve().parent.parent
 STUDENT, DATA = ROOT / "assets" / "tiny_lm", ROOT / "assets" / "data"
 NEW_TOKENS, LEARNING_RATE = 32, 1e-3
@@ -161,12 +163,7 @@ def main() -> None:
         rows.append({name: [side[name] for side in sides] for name in sides[0]})
         print(json.dumps({"pair": pair, **rows[-1]}), file=sys.stderr, flush=True)
     result = {"settings": vars(args)}
-    for name in rows[0]:
-        ours, trl = zip(*(row[name] for row in rows), strict=True)
-        ratio = statistics.median(a / b for a, b in zip(ours, trl, strict=True))
-        medians = {"ours": statistics.median(ours), "trl": statistics.median(trl), "ours/trl": ratio}
-        result[name] = {key: round(value, 3) for key, value in medians.items()}
-    print(json.dumps(result, indent=1))
+    print(json.dumps(result | medians_of(rows), indent=1))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ defaults; Adam's epsilon and the learning rate are ours on both sides.
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 
-from ppo_vs_trl import DATA, ROOT, environment, run_ours, seconds_per_step, seconds_to
+from ppo_vs_trl import DATA, ROOT, environment, medians_of, run_ours, seconds_per_step, seconds_to
 
 
 def run_trl(flags: list[str], eval_every: int, threads: int) -> dict:
@@ -60,12 +59,7 @@ def main() -> None:
         print(json.dumps({"pair": pair, **row}), file=sys.stderr, flush=True)
         rows.append(row)
     result = {"settings": vars(args)}
-    for name in rows[0]:
-        ours, trl = zip(*(row[name] for row in rows), strict=True)
-        ratio = statistics.median(a / b for a, b in zip(ours, trl, strict=True))
-        medians = {"ours": statistics.median(ours), "trl": statistics.median(trl), "ours/trl": ratio}
-        result[name] = {key: round(value, 3) for key, value in medians.items()}
-    print(json.dumps(result, indent=1))
+    print(json.dumps(result | medians_of(rows), indent=1))
 
 
 if __name__ == "__main__":

@@ -71,6 +71,17 @@ def seconds_to(run: dict, accuracy: float) -> float:
     return next((spent for _, spent, right in run["marks"] if right is not None and right >= accuracy), float("nan"))
 
 
+def medians_of(rows: list[dict]) -> dict:
+    """Of each figure's pairs (ours, TRL's) the median of each side and that of the ratios, pair by pair."""
+    found = {}
+    for name in rows[0]:
+        ours, trl = zip(*(row[name] for row in rows), strict=True)
+        ratio = statistics.median(a / b for a, b in zip(ours, trl, strict=True))
+        medians = {"ours": statistics.median(ours), "trl": statistics.median(trl), "ours/trl": ratio}
+        found[name] = {key: round(value, 3) for key, value in medians.items()}
+    return found
+
+
 def main() -> None:
     """Alternate the two sides and print medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,12 +110,7 @@ def main() -> None:
         print(json.dumps({"pair": pair, **row}), file=sys.stderr, flush=True)
         rows.append(row)
     result = {"settings": vars(args)}
-    for name in rows[0]:
-        ours, trl = zip(*(row[name] for row in rows), strict=True)
-        ratio = statistics.median(a / b for a, b in zip(ours, trl, strict=True))
-        medians = {"ours": statistics.median(ours), "trl": statistics.median(trl), "ours/trl": ratio}
-        result[name] = {key: round(value, 3) for key, value in medians.items()}
-    print(json.dumps(result, indent=1))
+    print(json.dumps(result | medians_of(rows), indent=1))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ppo_vs_trl import ROOT, environment
+from ppo_vs_trl import ROOT, environment, medians_of
 
 BATCH, GROUP, TURNS, ANSWER, WHOLE = 128, 8, 3, 32, 256
 
@@ -148,12 +148,7 @@ def main() -> None:
             print(json.dumps({"pair": pair, **row}), file=sys.stderr, flush=True)
             rows.append(row)
     result = {"settings": {"pairs": args.pairs, "steps": args.steps, "threads": args.threads}}
-    for name in rows[0]:
-        ours, trl = zip(*(row[name] for row in rows), strict=True)
-        ratio = statistics.median(a / b for a, b in zip(ours, trl, strict=True))
-        medians = {"ours": statistics.median(ours), "trl": statistics.median(trl), "ours/trl": ratio}
-        result[name] = {key: round(value, 3) for key, value in medians.items()}
-    print(json.dumps(result, indent=1))
+    print(json.dumps(result | medians_of(rows), indent=1))
 
 
 if __name__ == "__main__":
