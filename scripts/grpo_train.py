@@ -2699,16 +2699,7 @@ def unwrapped(model):
 # 0.31 on vLLM asks for an older transformers than this bundle does.
 VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
 VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
-BOOLS = {
-    "true": "--",
-    "yes": "--",
-    "on": "--",
-    "1": "--",
-    "false": "--no-",
-    "no": "--no-",
-    "off": "--no-",
-    "0": "--no-",
-}
+BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("false", "no", "off", "0"), "--no-")}
 
 
 def import_vllm(flag: str, instead: str):
@@ -2719,14 +2710,13 @@ def import_vllm(flag: str, instead: str):
         instead: what to try where it is not to be had.
     """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
-    os.environ.setdefault(
-        "VLLM_LOGGING_LEVEL", "ERROR"
-    )  # it warns at every copy that rotary embeddings have no weights
+    # it warns at every copy that rotary embeddings have no weights
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         import vllm
     except ImportError as error:
         what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
-        raise UserError(f"got {flag}, {what}; expected vLLM and a GPU; try `{VLLM_PIP}`, or {instead}") from None
+        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
     version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
     found = f"got {flag} with vLLM {vllm.__version__}"
     need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
