@@ -2491,7 +2491,8 @@ def check_idle(config, converses: bool, names: tuple[str, ...] = TURN_SETTINGS) 
     usual = type(config)()
     for name in names:
         idle = not converses and getattr(config, name) != getattr(usual, name)
-        need(not idle, f"got {name} {getattr(config, name)} without an environment; try --environment FILE.py:Class")
+        got = f"got {name} {getattr(config, name)} without an environment"
+        need(not idle, f"{got}; expected one beside it; try --environment FILE.py:Class")
 
 
 def check_room(config, prompt_tokens: int) -> None:

@@ -53,6 +53,17 @@ def patch_rooms(monkeypatch, name: str, value) -> None:
         monkeypatch.setattr(module, name, value)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _imports_end_with_the_module(tmp_path_factory):
+    """What a test module imported from its temporary folders is not what the next imports under the same name."""
+    path, own = list(sys.path), str(tmp_path_factory.getbasetemp())
+    yield
+    sys.path[:] = path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(own):
+            del sys.modules[name]
+
+
 def script_command(name: str | Path, *flags) -> list[str]:
     """The command line of scripts/NAME.py, or of a script by its path."""
     path = name if isinstance(name, Path) else SCRIPTS / f"{name}.py"

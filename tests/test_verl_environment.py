@@ -22,7 +22,7 @@ ENVIRONMENTS = '''
 import threading
 import time
 
-from helper import WORD
+from own_word import WORD
 
 GATE, BUSY = threading.Event(), threading.Lock()
 
@@ -115,7 +115,7 @@ def folder(tmp_path_factory):
     """A folder with environments, what they import, rows and a template that shows tools."""
     path = tmp_path_factory.mktemp("own")
     (path / "own.py").write_text(ENVIRONMENTS)
-    (path / "helper.py").write_text("WORD = 'Not'\n")
+    (path / "own_word.py").write_text("WORD = 'Not'\n")
     (path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*ROWS, *ROWS]))
     (path / "tools.jinja").write_text(TOOLS)
     return path
@@ -222,7 +222,7 @@ def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     assert overrides[f"{agent}.default_agent_loop"] == "environment"
     assert overrides[f"{agent}.agent_loop_config_path"] == str(path / "verl_environment.yaml")
     assert "_target_: verl_environment.EnvironmentLoop" in (path / "verl_environment.yaml").read_text()
-    assert {f.name for f in (path / "environment").iterdir()} >= {"own.py", "helper.py"}
+    assert {f.name for f in (path / "environment").iterdir()} >= {"own.py", "own_word.py"}
     # a prompt and four answers; verl's bound of what follows the prompt is one that no conversation meets
     assert config.conversation_tokens == 64 + 4 * 96 == overrides["data.max_response_length"]
     assert overrides["data.max_prompt_length"] == 64
@@ -370,9 +370,9 @@ def test_a_copy_that_does_not_find_what_it_imports_is_a_finding(folder, tmp_path
     config = verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}"))
     verl.prepare_job(config)
     assert verl.loading_findings(config, tmp_path / "job") == []
-    (tmp_path / "job" / "environment" / "helper.py").unlink()
+    (tmp_path / "job" / "environment" / "own_word.py").unlink()
     [finding] = verl.loading_findings(config, tmp_path / "job")
-    assert finding.startswith("environment: its copy") and "No module named 'helper'" in finding
+    assert finding.startswith("environment: its copy") and "No module named 'own_word'" in finding
 
 
 def test_a_submitted_jobs_log_tells_of_an_environment_that_failed(tmp_path):

@@ -100,7 +100,7 @@ def check_environment(config: Config) -> None:
         value = getattr(c, name)
         need(
             c.environment or value == getattr(usual, name),
-            f"got {name} {value} without an environment; try --environment FILE.py:Class",
+            f"got {name} {value} without an environment; expected one beside it; try --environment FILE.py:Class",
         )
         above = name in ("max_conversation_tokens", "tool_format") or 0 < value < float("inf")
         need(above, f"got {name} {value}; expected more than 0")
