@@ -133,34 +133,73 @@ def import_file(what: str, spec: str, file: str):
     return sys.modules[module_name]
 
 
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+
+def weights_in(members: dict) -> dict[str, list]:
+    """The lists of numbers among a module's members."""
+    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
+    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
+
+
+def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
+    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+
+    Raises:
+        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
     """
-    target, _, weight = spec.partition("*")
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
+    own = getattr(found, "weights", None)
+    if own is None and not named and len(found) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(found)]
+        advice = (
+            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
+        )
+        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
+    if not named:
+        weights = [1.0] if own is None else own
+    else:
+        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
+        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        need(
+            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
+        )
+        weights = lists[named]
+    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    return weights
+
+
+def find_reward(spec: str):
+    """The function or list of functions that `FILE.py:name[*weight]` names, and the members of its file."""
+    target = spec.partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module = import_file("reward", spec, file)
     members = vars(module)
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        weights = getattr(found, "weights", [1.0] * len(found))
-        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
-        need(len(weights) == len(found), number)
-        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
+        return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
+    return found, members
+
+
+def weight_of(spec: str) -> float:
+    """The number after the star of a reward's spec, or 1."""
+    text = spec.partition("*")[2]
+    try:
+        weight = float(text or 1.0)
+    except ValueError:
+        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
+        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
+    return weight
 
 
 # ------------------------------------------ new reward texts (src/programs/create_reward_template/new_reward_texts.py)
@@ -1178,17 +1217,6 @@ def check_import(spec: str, file: str) -> None:
     need(not trains, f'{got}; expected rewards that import alone; try it below `if __name__ == "__main__":`')
 
 
-def is_weight(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
-
-
 def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
     """(line of settings, expression) for the weights of --from, a function, a preset or a list.
 
@@ -1205,6 +1233,7 @@ def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
         return "", "[1.0]"
     if hasattr(found, "weights"):
         need(not given, f"{got} with {name}, which has weights of its own, {found.weights}; expected none")
+        list_weights(args.source, members, found, "")  # one for each, or its error
         return "", "found.weights"
     lists, count = weights_in(members), len(found)
     functions = f"a list of {count} functions" if count > 1 else "a list of 1 function"
@@ -1241,17 +1270,24 @@ def ported(args) -> str:
     spec = args.source
     file, _, name = spec.partition("*")[0].rpartition(":")
     check_import(spec, file)
-    pairs = load_rewards(spec)
-    signatures = [inspect.signature(function).parameters for function, _ in pairs]
+    found, _ = find_reward(spec)
+    several, star = isinstance(found, list), spec.partition("*")[2]
+    if several and star.isidentifier() and not args.weights:  # as the trainers take them
+        args.source, args.weights = spec.partition("*")[0], [star]
+    weight_of(args.source)
+    functions = found if several else [found]
+    signatures = [inspect.signature(function).parameters for function in functions]
     weights = weights_of_list(args, file, name)
-    one = len(pairs) == 1 and weights[1] == "[1.0]"
+    one = len(functions) == 1 and weights[1] == "[1.0]"
     is_verl = one and {"solution_str", "ground_truth"} <= {*signatures[0]}
-    is_trl = not is_verl and all(is_per_sample(f) or "completions" in inspect.signature(f).parameters for f, _ in pairs)
+    is_trl = not is_verl and all(
+        is_per_sample(f) or "completions" in inspect.signature(f).parameters for f in functions
+    )
     expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
     expected += "or (prompt, completion, **columns) for one sample"
     need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
     target = "trl" if is_verl else "verl"
-    if is_verl or (one and not is_per_sample(pairs[0][0])):
+    if is_verl or (one and not is_per_sample(functions[0])):
         lacking = f"expected --for {target}, the contract that it does not have"
         need(args.target in (None, target), f"got --for {args.target} with --from {spec!r}; {lacking}")
     args.target = args.target or target
@@ -1260,7 +1296,9 @@ def ported(args) -> str:
     path = os.path.relpath(Path(file).resolve(), Path(args.output or "reward.py").resolve().parent)
     need(path != Path(args.output or "").name, f"got --output {args.output}, the file of --from; expected another")
     words = {"function": name, "source": json.dumps(path), "weights": weights[1]}
-    return port_to_trl(args, pairs, signatures, words) if is_verl else port_of_trl(args, pairs, weights[0], words)
+    return (
+        port_to_trl(args, functions, signatures, words) if is_verl else port_of_trl(args, functions, weights[0], words)
+    )
 
 
 def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
@@ -1279,9 +1317,9 @@ def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
     return [(text, {gold: "42"}, original) for text in texts]
 
 
-def required_columns(args, pairs: list[tuple]) -> tuple[list[str], set[str]]:
+def required_columns(args, functions: list) -> tuple[list[str], set[str]]:
     """(columns that functions of TRL's contract require, all that they name); UserError for what verl cannot give."""
-    signatures = [inspect.signature(function).parameters for function, _ in pairs]
+    signatures = [inspect.signature(function).parameters for function in functions]
     named = [p for s in signatures for p in s.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     own = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
     own |= {"prompt", "completion"}
@@ -1289,7 +1327,7 @@ def required_columns(args, pairs: list[tuple]) -> tuple[list[str], set[str]]:
     taken = {p.name for p in named}
     if args.target == "trl":
         return required, taken
-    whole = any(getattr(function, "needs_group", False) for function, _ in pairs)
+    whole = any(getattr(function, "needs_group", False) for function in functions)
     got = f"got --from {args.source!r}, which compares the completions of a prompt"
     need(not whole, f"{got}; verl scores each by itself; try ppo_train.py or grpo_train.py, which hand over groups")
     for name in ("completion_ids", "environments"):
@@ -1301,18 +1339,18 @@ def required_columns(args, pairs: list[tuple]) -> tuple[list[str], set[str]]:
     return required, taken
 
 
-def port_of_trl(args, pairs: list[tuple], settings: str, words: dict) -> str:
+def port_of_trl(args, functions: list, settings: str, words: dict) -> str:
     """Rewards of TRL's contract, or of one sample, as a compute_score, as one reward of TRL's contract, or both."""
-    required, named = required_columns(args, pairs)
+    required, named = required_columns(args, functions)
     usual = [n for n in ("answer", "tests", "test_cases", "solution", "ground_truth", "label") if n in named]
     gold = args.gold_column or next(iter([*(n for n in usual if n in required), *required, *usual]), "answer")
-    is_async = any(is_async_callable(function) for function, _ in pairs)
+    is_async = any(is_async_callable(function) for function in functions)
     marks = {"async": "async " * is_async, "call": CALL_ASYNC if is_async else CALL_SYNC}
     marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "name": args.name}
     marks |= {"original": ORIGINAL_ASYNC if is_async else ORIGINAL_SYNC, "gathered": GATHERED * is_async}
     marks |= {"given": "".join(f"{n}, " for n in required), "passed": "".join(f'"{n}": {n}, ' for n in required)}
     for_trl, for_verl = args.target != "verl", args.target != "trl"
-    weight = float(args.source.partition("*")[2] or 1)
+    weight = weight_of(args.source)
     about = "the column that verl calls ground_truth; the others are read from extra_info"
     head = f'\nGOLD = "{gold}"  # {about}\n' if for_verl else "\n"
     head += f"WEIGHT = {weight}\n{settings}CHAT = {args.completions == 'messages'}"
@@ -1335,14 +1373,14 @@ def port_of_trl(args, pairs: list[tuple], settings: str, words: dict) -> str:
     return with_imports(head_of(about, usage_notes(args, args.name, gold, columns)), body)
 
 
-def port_to_trl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
+def port_to_trl(args, functions: list, signatures: list, words: dict) -> str:
     """A reward of TRL's contract for a compute_score."""
     verl_gives = ("data_source", "solution_str", "ground_truth", "extra_info")
     fixed = [p for p in signatures[0].values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     unknown = [p.name for p in fixed if p.default is p.empty and p.name not in verl_gives]
     got = f"got --from {args.source!r}, which requires {', '.join(unknown)}"
     need(not unknown, f"{got}; expected only what verl gives without reward_kwargs; try a default")
-    gold, is_async = args.gold_column or "answer", is_async_callable(pairs[0][0])
+    gold, is_async = args.gold_column or "answer", is_async_callable(functions[0])
     gather = "await asyncio.gather(*calls)" if is_async else "calls"
     marks = {"async": "async " * is_async, "gather": gather, "given": f"{gold}, ", "passed": f'"{gold}": {gold}, '}
     marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "name": args.name}

@@ -62,10 +62,12 @@ TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 
 def check_reward(spec: str) -> None:
     """Raise UserError unless FILE.py:name[*weight] names a file that binds the name; it is read, not run."""
-    file, colon, name = spec.partition("*")[0].rpartition(":")
+    target, _, weight = spec.partition("*")
+    file, colon, name = target.rpartition(":")
     need(colon and Path(file).is_file(), f"got --reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     try:
-        float(spec.partition("*")[2] or 1)
+        if not weight.isidentifier():  # else the file's list of weights
+            float(weight or 1)
         body = ast.parse(Path(file).read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError) as error:
         raise UserError(f"got --reward {spec!r} ({error}); expected Python and a weight that is a number") from None
@@ -73,10 +75,9 @@ def check_reward(spec: str) -> None:
     bound = [node.id for top in body for node in ast.walk(top) if isinstance(node, ast.Name)]
     bound = [name for name in bound if re.search(rf"^{name}\s*(:.*)?=", Path(file).read_text(encoding="utf-8"), re.M)]
     known = [n for n in dict.fromkeys(defined + bound) if not n.startswith("_")]
-    need(
-        name in known,
-        f"got --reward {spec!r}: {file} has no {name!r}; expected one of its functions{suggest(name, known)}",
-    )
+    for word in (name, *([weight] if weight.isidentifier() else [])):
+        what = f"{file} has no {word!r}; expected one of its names{suggest(word, known)}"
+        need(word in known, f"got --reward {spec!r}: {what}")
 
 
 def seen_from(path: str, folder: Path) -> str:

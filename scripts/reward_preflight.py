@@ -366,34 +366,88 @@ def import_file(what: str, spec: str, file: str):
     return sys.modules[module_name]
 
 
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+
+def weights_in(members: dict) -> dict[str, list]:
+    """The lists of numbers among a module's members."""
+    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
+    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
+
+
+def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
+    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+
+    Raises:
+        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
     """
-    target, _, weight = spec.partition("*")
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
+    own = getattr(found, "weights", None)
+    if own is None and not named and len(found) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(found)]
+        advice = (
+            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
+        )
+        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
+    if not named:
+        weights = [1.0] if own is None else own
+    else:
+        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
+        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        need(
+            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
+        )
+        weights = lists[named]
+    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    return weights
+
+
+def find_reward(spec: str):
+    """The function or list of functions that `FILE.py:name[*weight]` names, and the members of its file."""
+    target = spec.partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module = import_file("reward", spec, file)
     members = vars(module)
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        weights = getattr(found, "weights", [1.0] * len(found))
-        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
-        need(len(weights) == len(found), number)
-        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
+        return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
+    return found, members
+
+
+def weight_of(spec: str) -> float:
+    """The number after the star of a reward's spec, or 1."""
+    text = spec.partition("*")[2]
+    try:
+        weight = float(text or 1.0)
+    except ValueError:
+        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
+        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
+    return weight
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
+    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    """
+    found, members = find_reward(spec)
+    if not isinstance(found, list):
+        return [(found, weight_of(spec))]
+    text = spec.partition("*")[2]
+    named = text if text.isidentifier() else ""
+    factor = 1.0 if named else weight_of(spec)
+    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:

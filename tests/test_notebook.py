@@ -414,8 +414,9 @@ def test_new_notebook_overwrites_only_with_force(mine):
     ("flags", "says"),
     [
         (["--reward", "no.py:f"], "no file 'no.py'"),
-        (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its functions; try short"),
-        (["--reward", "my.py:short*x"], "a weight that is a number"),
+        (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its names; try short"),
+        (["--reward", "my.py:short*1.x"], "a weight that is a number"),
+        (["--reward", "my.py:short*WEIGHTS"], "my.py has no 'WEIGHTS'"),
         (["--reward", "my.py:functools"], "has no 'functools'"),
         (["--reward", "my.py"], "expected FILE.py:function"),
         (["--reward", "my.py:short", "--data", "nothing.jsonl"], "which is not a file"),

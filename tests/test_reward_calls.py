@@ -526,3 +526,59 @@ def test_evaluation_scores_what_the_model_wrote():
     assert model.finished(evaluation.Request([]), ids)["text"] == f"#### 1{user}2"
     cut = model.finished(evaluation.Request([], stops=[user]), ids)
     assert cut["text"] == "#### 1" and cut["finish"] == "stop"
+
+
+LISTS = """
+def right(prompts, completions, answer, **kwargs):
+    return [float(c == a) for c, a in zip(completions, answer)]
+
+def short(completion):
+    return 1.0 / len(completion)
+
+class Preset(list):
+    weights = [1.0, 0.5]
+
+REWARDS, REWARD_WEIGHTS, THREE, ONE = [right, short], [1.0, 0.25], (1, 2, 3), [short]
+PRESET, EMPTY = Preset(REWARDS), []
+"""
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    path = tmp_path_factory.mktemp("lists") / "listed.py"
+    path.write_text(LISTS)
+    return path
+
+
+@pytest.mark.parametrize("name", SCRIPTS_THAT_SCORE)
+def test_two_lists_of_a_file_are_one_weighted_reward(name, lists):
+    """TRL's reward_funcs and reward_weights, named together."""
+    script = load_script(name)
+    scores, parts = script.Reward([f"{lists}:REWARDS*REWARD_WEIGHTS"])(ROWS, TEXTS, IDS)
+    assert parts["right"] == [1.0, 1.0, 0.0, 1.0] and parts["short"] == [1.0, 1.0, 0.5, 1.0]
+    assert scores == [1.25, 1.25, 0.125, 1.25]
+    weighed = {
+        spec: [weight for _, weight in script.load_rewards(f"{lists}:{spec}")]
+        for spec in ("PRESET", "PRESET*2", "ONE", "ONE*0.5", "short*0.5")
+    }
+    assert weighed == {"PRESET": [1, 0.5], "PRESET*2": [2, 1], "ONE": [1], "ONE*0.5": [0.5], "short*0.5": [0.5]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("REWARDS", "2 functions without weights; expected one for each; try {file}:REWARDS*REWARD_WEIGHTS"),
+        ("REWARDS*2", "2 functions without weights; expected one for each"),
+        ("REWARDS*REWARD_WEIGHT", "no list of numbers 'REWARD_WEIGHT'; expected one of REWARD_WEIGHTS, THREE; try REW"),
+        ("REWARDS*THREE", "2 functions with 3 weights; expected one for each"),
+        ("PRESET*REWARD_WEIGHTS", "a list with weights of its own, [1.0, 0.5]; expected no others"),
+        ("short*REWARD_WEIGHTS", "'REWARD_WEIGHTS' is no number; expected FILE.py:function[*weight], or"),
+        ("short*inf", "weight inf; expected a finite number"),
+        ("EMPTY", "has no function 'EMPTY'; expected one of right, short"),
+    ],
+)
+def test_weights_that_do_not_fit_are_told(spec, told, lists):
+    ppo = load_script("ppo_train")
+    with pytest.raises(ppo.UserError) as caught:
+        ppo.load_rewards(f"{lists}:{spec}")
+    assert told.format(file=lists) in str(caught.value)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from parts.messages import need, say
-from parts.reward_forms import is_per_sample, load_rewards
+from parts.reward_forms import find_reward, is_per_sample, weight_of
 from programs.create_reward_template.assembly import head_of, listing, put_in, usage_notes, with_imports
 from programs.create_reward_template.check_texts import COMPLETION_TEXT, SELF_TEST, TRL_ROWS, VERL_ROW
 from programs.create_reward_template.new_reward import example_columns
@@ -43,17 +43,24 @@ def ported(args) -> str:
     spec = args.source
     file, _, name = spec.partition("*")[0].rpartition(":")
     check_import(spec, file)
-    pairs = load_rewards(spec)
-    signatures = [inspect.signature(function).parameters for function, _ in pairs]
+    found, _ = find_reward(spec)
+    several, star = isinstance(found, list), spec.partition("*")[2]
+    if several and star.isidentifier() and not args.weights:  # as the trainers take them
+        args.source, args.weights = spec.partition("*")[0], [star]
+    weight_of(args.source)
+    functions = found if several else [found]
+    signatures = [inspect.signature(function).parameters for function in functions]
     weights = weights_of_list(args, file, name)
-    one = len(pairs) == 1 and weights[1] == "[1.0]"
+    one = len(functions) == 1 and weights[1] == "[1.0]"
     is_verl = one and {"solution_str", "ground_truth"} <= {*signatures[0]}
-    is_trl = not is_verl and all(is_per_sample(f) or "completions" in inspect.signature(f).parameters for f, _ in pairs)
+    is_trl = not is_verl and all(
+        is_per_sample(f) or "completions" in inspect.signature(f).parameters for f in functions
+    )
     expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
     expected += "or (prompt, completion, **columns) for one sample"
     need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
     target = "trl" if is_verl else "verl"
-    if is_verl or (one and not is_per_sample(pairs[0][0])):
+    if is_verl or (one and not is_per_sample(functions[0])):
         lacking = f"expected --for {target}, the contract that it does not have"
         need(args.target in (None, target), f"got --for {args.target} with --from {spec!r}; {lacking}")
     args.target = args.target or target
@@ -62,7 +69,9 @@ def ported(args) -> str:
     path = os.path.relpath(Path(file).resolve(), Path(args.output or "reward.py").resolve().parent)
     need(path != Path(args.output or "").name, f"got --output {args.output}, the file of --from; expected another")
     words = {"function": name, "source": json.dumps(path), "weights": weights[1]}
-    return port_to_trl(args, pairs, signatures, words) if is_verl else port_of_trl(args, pairs, weights[0], words)
+    return (
+        port_to_trl(args, functions, signatures, words) if is_verl else port_of_trl(args, functions, weights[0], words)
+    )
 
 
 def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
@@ -81,9 +90,9 @@ def port_cases(args, gold: str, required: list[str]) -> list[tuple]:
     return [(text, {gold: "42"}, original) for text in texts]
 
 
-def required_columns(args, pairs: list[tuple]) -> tuple[list[str], set[str]]:
+def required_columns(args, functions: list) -> tuple[list[str], set[str]]:
     """(columns that functions of TRL's contract require, all that they name); UserError for what verl cannot give."""
-    signatures = [inspect.signature(function).parameters for function, _ in pairs]
+    signatures = [inspect.signature(function).parameters for function in functions]
     named = [p for s in signatures for p in s.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     own = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
     own |= {"prompt", "completion"}
@@ -91,7 +100,7 @@ def required_columns(args, pairs: list[tuple]) -> tuple[list[str], set[str]]:
     taken = {p.name for p in named}
     if args.target == "trl":
         return required, taken
-    whole = any(getattr(function, "needs_group", False) for function, _ in pairs)
+    whole = any(getattr(function, "needs_group", False) for function in functions)
     got = f"got --from {args.source!r}, which compares the completions of a prompt"
     need(not whole, f"{got}; verl scores each by itself; try ppo_train.py or grpo_train.py, which hand over groups")
     for name in ("completion_ids", "environments"):
@@ -103,18 +112,18 @@ def required_columns(args, pairs: list[tuple]) -> tuple[list[str], set[str]]:
     return required, taken
 
 
-def port_of_trl(args, pairs: list[tuple], settings: str, words: dict) -> str:
+def port_of_trl(args, functions: list, settings: str, words: dict) -> str:
     """Rewards of TRL's contract, or of one sample, as a compute_score, as one reward of TRL's contract, or both."""
-    required, named = required_columns(args, pairs)
+    required, named = required_columns(args, functions)
     usual = [n for n in ("answer", "tests", "test_cases", "solution", "ground_truth", "label") if n in named]
     gold = args.gold_column or next(iter([*(n for n in usual if n in required), *required, *usual]), "answer")
-    is_async = any(is_async_callable(function) for function, _ in pairs)
+    is_async = any(is_async_callable(function) for function in functions)
     marks = {"async": "async " * is_async, "call": CALL_ASYNC if is_async else CALL_SYNC}
     marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "name": args.name}
     marks |= {"original": ORIGINAL_ASYNC if is_async else ORIGINAL_SYNC, "gathered": GATHERED * is_async}
     marks |= {"given": "".join(f"{n}, " for n in required), "passed": "".join(f'"{n}": {n}, ' for n in required)}
     for_trl, for_verl = args.target != "verl", args.target != "trl"
-    weight = float(args.source.partition("*")[2] or 1)
+    weight = weight_of(args.source)
     about = "the column that verl calls ground_truth; the others are read from extra_info"
     head = f'\nGOLD = "{gold}"  # {about}\n' if for_verl else "\n"
     head += f"WEIGHT = {weight}\n{settings}CHAT = {args.completions == 'messages'}"
@@ -137,14 +146,14 @@ def port_of_trl(args, pairs: list[tuple], settings: str, words: dict) -> str:
     return with_imports(head_of(about, usage_notes(args, args.name, gold, columns)), body)
 
 
-def port_to_trl(args, pairs: list[tuple], signatures: list, words: dict) -> str:
+def port_to_trl(args, functions: list, signatures: list, words: dict) -> str:
     """A reward of TRL's contract for a compute_score."""
     verl_gives = ("data_source", "solution_str", "ground_truth", "extra_info")
     fixed = [p for p in signatures[0].values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     unknown = [p.name for p in fixed if p.default is p.empty and p.name not in verl_gives]
     got = f"got --from {args.source!r}, which requires {', '.join(unknown)}"
     need(not unknown, f"{got}; expected only what verl gives without reward_kwargs; try a default")
-    gold, is_async = args.gold_column or "answer", is_async_callable(pairs[0][0])
+    gold, is_async = args.gold_column or "answer", is_async_callable(functions[0])
     gather = "await asyncio.gather(*calls)" if is_async else "calls"
     marks = {"async": "async " * is_async, "gather": gather, "given": f"{gold}, ", "passed": f'"{gold}": {gold}, '}
     marks |= {"run": "loop().run_until_complete(" * is_async, "end": ")" * is_async, "name": args.name}

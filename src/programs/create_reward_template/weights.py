@@ -1,11 +1,10 @@
 """The weights of a list of rewards."""
 
 import ast
-import math
 from pathlib import Path
 
 from parts.messages import UserError, need
-from parts.reward_forms import import_file
+from parts.reward_forms import import_file, is_weight, list_weights, weights_in
 
 
 def check_import(spec: str, file: str) -> None:
@@ -20,17 +19,6 @@ def check_import(spec: str, file: str) -> None:
     trains = [ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "train"]
     got = f"got --from {spec!r}: {Path(file).name} calls {', '.join(trains)}() when it is imported"
     need(not trains, f'{got}; expected rewards that import alone; try it below `if __name__ == "__main__":`')
-
-
-def is_weight(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def weights_in(members: dict) -> dict[str, list]:
-    """The lists of numbers among a module's members."""
-    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
-    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
 
 
 def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
@@ -49,6 +37,7 @@ def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
         return "", "[1.0]"
     if hasattr(found, "weights"):
         need(not given, f"{got} with {name}, which has weights of its own, {found.weights}; expected none")
+        list_weights(args.source, members, found, "")  # one for each, or its error
         return "", "found.weights"
     lists, count = weights_in(members), len(found)
     functions = f"a list of {count} functions" if count > 1 else "a list of 1 function"

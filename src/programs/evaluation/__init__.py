@@ -31,7 +31,7 @@ dialects to trust), and judging by another model (a reward function may do that)
         --task math --data openai/gsm8k:main@test --output_dir runs/before_after              # one GPU, both compared
     python scripts/evaluation.py --environment examples/environments.py:SecondAttempt --max_turns 2 \\
         --max_new_tokens 32 --data assets/data/arithmetic_eval.jsonl
-    torchrun --nproc_per_node 4 scripts/evaluation.py --model … --task code --data HumanEval.jsonl.gz --n 20
+    torchrun --nproc_per_node 4 -- scripts/evaluation.py --model … --task code --data HumanEval.jsonl.gz --n 20
 
 Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
