@@ -10,6 +10,9 @@ An assertion is one of these sentences, so that no judge is needed:
     `FILE` exists · `FILE` has N lines · `FILE` matches /REGEX/ · `FILE` exists and does not match /REGEX/
     `COMMAND` exits N · `COMMAND` prints /REGEX/
 
+Beside the score stands the effort, as the score tells little where both arms are right: each prompt ends by asking for
+`record.json` (tool calls, minutes, files read with their lines), and the lines delivered are counted here.
+
 Commands run in the folder of outputs; `python` is this interpreter, $SKILL the bundle. What comes behind the sentence
 in brackets is for readers. Deliberately left out: starting the agent (evals/README.md shows how), and judging style.
 
@@ -39,6 +42,14 @@ FORMS = re.compile(
     r"`(?P<what>[^`]+)` (?:(?P<exists>exists)(?: and does not match /(?P<absent>.+)/)?|has (?P<lines>\d+) lines"
     r"|matches /(?P<match>.+)/|exits (?P<code>\d+)|prints /(?P<prints>.+)/)(?: \[(?P<why>[^\]]+)\])?"
 )
+
+
+RECORD = """
+When you are done, write ../record.json: {"calls": N, "minutes": M, "read": {"path": lines}} - the tool calls you made
+in all, minutes by the clock of `date` from the first to the last, and for each file that you read and did not write how
+many of its lines you looked at.
+"""
+DELIVERED = (".py", ".sh", ".md", ".yaml", ".ipynb", "Dockerfile")
 
 
 def load_evals() -> list[dict]:
@@ -116,12 +127,37 @@ def prepare(workspace: Path) -> None:
         for configuration in CONFIGURATIONS:
             folder = folder_of(workspace, case, configuration)
             place_files(case, folder / "outputs")
-            (folder / "prompt.txt").write_text(case["prompt"] + "\n", encoding="utf-8")
+            (folder / "prompt.txt").write_text(case["prompt"] + "\n" + RECORD, encoding="utf-8")
+
+
+def lines_of(path: Path) -> int:
+    """How many lines a text file has."""
+    return len(path.read_text(encoding="utf-8", errors="replace").splitlines())
+
+
+def effort(case: dict, folder: Path) -> dict:
+    """Calls, minutes and lines read as record.json tells them, None without, and lines delivered as they are found."""
+    file, given = folder / "record.json", {}
+    if file.is_file():
+        given = json.loads(file.read_text(encoding="utf-8"))
+        wrong = not isinstance(given, dict) or not {"calls", "minutes"} <= set(given)
+        if wrong or not isinstance(given.get("read", {}), dict):
+            raise ValueError(f"got {file} without calls, minutes and a mapping read; expected the form of prompt.txt")
+    placed = {Path(name).name: ROOT / name for name in case["files"]}
+    found = [path for path in (folder / "outputs").iterdir() if path.is_file() and path.name.endswith(DELIVERED)]
+    new = [f for f in found if f.name not in placed or f.read_bytes() != placed[f.name].read_bytes()]
+    read = sum(map(int, given["read"].values())) if "read" in given else None
+    return {
+        "calls": given.get("calls"),
+        "minutes": given.get("minutes"),
+        "lines_read": read,
+        "lines_delivered": sum(map(lines_of, new)),
+    }
 
 
 def grade_all(workspace: Path) -> dict:
-    """Write grading.json into every run, and benchmark.json."""
-    summary = {}
+    """Write grading.json into every run that has been made, and benchmark.json."""
+    summary, efforts = {}, {}
     for configuration in CONFIGURATIONS:
         rates = []
         for case in load_evals():
@@ -131,11 +167,13 @@ def grade_all(workspace: Path) -> dict:
             graded = grade(case, folder / "outputs")
             (folder / "grading.json").write_text(json.dumps(graded, indent=1), encoding="utf-8")
             rates.append(graded["summary"]["pass_rate"])
+            told = {"pass_rate": graded["summary"]["pass_rate"], **effort(case, folder)}
+            efforts.setdefault(case["name"], {})[configuration] = told
         spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
         summary[configuration] = {"pass_rate": {"mean": statistics.mean(rates), "stddev": spread}}
     means = [summary[configuration]["pass_rate"]["mean"] for configuration in CONFIGURATIONS]
     summary["delta"] = {"pass_rate": means[0] - means[1]}
-    result = {"run_summary": summary}
+    result = {"run_summary": summary, "efforts": efforts}
     (workspace / "benchmark.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
     return result
 

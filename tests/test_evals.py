@@ -223,7 +223,69 @@ def two_accuracies(folder) -> None:
     (folder / "answer.json").write_text(json.dumps(answer))
 
 
+def own_ppo(folder) -> None:
+    """The one-page trainer; that it learns is tested where it lives."""
+    shutil.copy(ROOT / "templates" / "ppo.py", folder / "my_ppo.py")
+    (folder / "result.json").write_text('{"before": 0.43, "after": 0.99}')
+
+
+def code_reward(folder) -> None:
+    """The recipe, under the name that is asked for."""
+    recipe = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8").split("```python code_reward.py\n")[1]
+    (folder / "code_reward.py").write_text(recipe.split("```\n\n")[0].replace("def passes_tests", "def reward"))
+    shutil.copy(ROOT / "scripts" / "sandbox.py", folder)
+    (folder / "answer.md").write_text("No network, no files, bounded memory.\n")
+
+
+SECOND = """from my_reward import reward
+
+
+class Second:
+    def reset(self, prompt, answer, **row):
+        self.answer, self.tries, self.right = answer, 0, False
+
+    def reply(self, text):
+        self.tries += 1
+        self.right = reward(None, text, self.answer) == 1
+        return None if self.right or self.tries == 2 else "Wrong. Try again."
+
+    def get_reward(self):
+        return 1.0 / self.tries if self.right else 0.0
+"""
+
+
+def second_attempt(folder) -> None:
+    """The page for several turns, with its environment as the default."""
+    page = (ROOT / "templates" / "multi_turn.py").read_text(encoding="utf-8")
+    assert page.count("    environment: str  #") == 1
+    page = page.replace("    environment: str  #", '    environment: str = "second.py:Second"  #')
+    (folder / "second_try.py").write_text(page)
+    (folder / "second.py").write_text(SECOND)
+    (folder / "result.json").write_text('{"before": 0.43, "after": 0.95}')
+
+
+MOVED = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet \\
+  actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B-Instruct data.train_batch_size=32 data.max_response_length=512 \\
+  actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.temperature=0.9 \\
+  actor_rollout_ref.actor.clip_ratio_low=0.2 actor_rollout_ref.actor.clip_ratio_high=0.28 \\
+  actor_rollout_ref.actor.use_kl_loss=true actor_rollout_ref.actor.kl_loss_coef=0.02 \\
+  reward.custom_reward_function.path=verl_reward.py reward.custom_reward_function.name=compute_score
+"""
+
+
+def moved_run(folder) -> None:
+    """The recipe's two commands, and the command line."""
+    source = "trl_run.py:REWARDS*REWARD_WEIGHTS"
+    script(folder, "create_reward_template", "--from", source, "--for", "verl", "--output", "verl_reward.py")
+    script(folder, "data_loader", "word_problems.jsonl", "--for", "verl", "--out", "train.parquet")
+    (folder / "run.sh").write_text(MOVED)
+
+
 MADE = {
+    "own-ppo-script": own_ppo,
+    "code-reward": code_reward,
+    "second-attempt-trainer": second_attempt,
+    "trl-run-to-verl": moved_run,
     "ppo-first-run": first_run,
     "stale-trl-code": fixed_grpo,
     "csv-to-training-data": lambda folder: script(
@@ -287,6 +349,14 @@ WRONG = {
         {"verdicts.json": '{"double": true, "wrong": false, "hangs": false, "deletes": false, "cheats": true}'},
         [2],
     ),
+    "programs run in the reward's own process": (
+        "code-reward",
+        {
+            "code_reward.py": "import os\n\ndef reward(completions, **kwargs):\n    os._exit(0)\n",
+            "answer.md": "Safe.\n",
+        },
+        [0, 1, 2],
+    ),
     "RL because the boss said so": ("is-rl-right", {"answer.md": "Use GRPO with a length reward.\n"}, [0, 1, 2]),
 }
 
@@ -318,12 +388,20 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     assert grade.main(["prepare", str(tmp_path / "w")]) == 0
     assert grade.main(["prepare", str(tmp_path / "w")]) == 2 and "expected a new name" in capsys.readouterr().err
     run = tmp_path / "w" / "eval-06-group-signal" / "with_skill"
-    assert (run / "prompt.txt").read_text().strip() == CASES["group-signal"]["prompt"]
+    prompt = (run / "prompt.txt").read_text()
+    assert prompt.startswith(CASES["group-signal"]["prompt"]) and "../record.json" in prompt
+    record = {"calls": 3, "minutes": 1.5, "read": {"SKILL.md": 120, "references/x.md": 30}}
+    (run / "record.json").write_text(json.dumps(record))
+    (run / "outputs" / "notes.md").write_text("one\ntwo\n")
     (run / "outputs" / "answer.json").write_text(ANSWERS["group-signal"]["answer.json"])
     assert grade.main(["grade", str(tmp_path / "w")]) == 0
     summary = json.loads((tmp_path / "w" / "benchmark.json").read_text())["run_summary"]
     assert summary["with_skill"]["pass_rate"]["mean"] == 0.5 and summary["without_skill"]["pass_rate"]["mean"] == 0
     assert summary["delta"]["pass_rate"] == 0.5
+    efforts = json.loads((tmp_path / "w" / "benchmark.json").read_text())["efforts"]["group-signal"]
+    known = {"pass_rate": 1.0, "calls": 3, "minutes": 1.5, "lines_read": 150, "lines_delivered": 2}
+    unknown = {"pass_rate": 0.0, "calls": None, "minutes": None, "lines_read": None, "lines_delivered": 0}
+    assert efforts == {"with_skill": known, "without_skill": unknown}
     graded = json.loads((run / "grading.json").read_text())
     assert graded["summary"] == {"passed": 1, "failed": 0, "total": 1, "pass_rate": 1.0}
     assert set(graded["assertion_results"][0]) == {"text", "passed", "evidence"}
@@ -346,3 +424,10 @@ def test_the_adapter_changes_the_model():
 
     adapter = load_file(ROOT / "evals/files/adapter/adapter_model.safetensors")
     assert all(tensor.abs().max() > 0.05 for tensor in adapter.values()) and TINY_LM.exists()
+
+
+def test_a_broken_record_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(grade, "load_evals", lambda: [CASES["group-signal"]])
+    assert grade.main(["prepare", str(tmp_path / "w")]) == 0
+    (tmp_path / "w" / "eval-06-group-signal" / "with_skill" / "record.json").write_text('{"calls": 3}')
+    assert grade.main(["grade", str(tmp_path / "w")]) == 2 and "without calls, minutes" in capsys.readouterr().err

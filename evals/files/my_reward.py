@@ -1,0 +1,8 @@
+"""Full marks for the right number inside the tags, as the last thing said."""
+
+import re
+
+
+def reward(prompt, completion, answer):
+    found = re.findall(r"<answer>(.*?)</answer>", completion)
+    return float(len(found) == 1 and found[0].strip() == str(answer))
