@@ -223,9 +223,16 @@ def two_accuracies(folder) -> None:
     (folder / "answer.json").write_text(json.dumps(answer))
 
 
+def page_with_short_answers(name: str) -> str:
+    """A one-page trainer for answers of a few tokens, as the embedded model gives."""
+    page = (ROOT / "templates" / f"{name}.py").read_text(encoding="utf-8")
+    assert page.count("max_new_tokens: int = 256") == 1
+    return page.replace("max_new_tokens: int = 256", "max_new_tokens: int = 16")
+
+
 def own_ppo(folder) -> None:
     """The one-page trainer; that it learns is tested where it lives."""
-    shutil.copy(ROOT / "templates" / "ppo.py", folder / "my_ppo.py")
+    (folder / "my_ppo.py").write_text(page_with_short_answers("ppo"))
     (folder / "result.json").write_text('{"before": 0.43, "after": 0.99}')
 
 
@@ -256,7 +263,7 @@ class Second:
 
 def second_attempt(folder) -> None:
     """The page for several turns, with its environment as the default."""
-    page = (ROOT / "templates" / "multi_turn.py").read_text(encoding="utf-8")
+    page = page_with_short_answers("multi_turn")
     assert page.count("    environment: str  #") == 1
     page = page.replace("    environment: str  #", '    environment: str = "second.py:Second"  #')
     (folder / "second_try.py").write_text(page)
