@@ -95,6 +95,70 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argp
     return known
 
 
+# ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
+
+TRAINERS = {"trl", "verl", "unsloth"}  # what a reward's file may import for its run, and another environment lacks
+
+
+def bound_names(statement: ast.stmt) -> set[str]:
+    """The names that a top-level statement binds."""
+    names = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def imports_trainer(source: str) -> list[str]:
+    """The libraries of TRAINERS that the top level of Python source imports."""
+    found = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").split(".")[0])
+    return sorted(found & TRAINERS)
+
+
+def extract(source: str, names: list[str]) -> str:
+    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+
+    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    """
+    body, lines = ast.parse(source).body, source.splitlines()
+    wanted, seen, kept = [*names], set(), set()
+    while wanted:
+        name = wanted.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for number, statement in enumerate(body):
+            if number not in kept and name in bound_names(statement):
+                kept.add(number)
+                wanted += [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
+    text, was_block = "", False
+    for number, statement in enumerate(body):
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        docstring = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if number not in kept and not future and not docstring:
+            continue
+        decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
+        first = min([statement.lineno, *decorators]) - 1
+        while first and lines[first - 1].startswith("#"):  # what is said about it
+            first -= 1
+        block = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        text += (
+            ("\n\n" if text and (block or was_block) else "") + "\n".join(lines[first : statement.end_lineno]) + "\n"
+        )
+        text += "\n" * docstring
+        was_block = block
+    return text
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -1217,6 +1281,25 @@ def check_import(spec: str, file: str) -> None:
     need(not trains, f'{got}; expected rewards that import alone; try it below `if __name__ == "__main__":`')
 
 
+def without_trainer(args, spec: str, file: str, name: str) -> str:
+    """The file of --from; of one that imports a trainer, a file beside --output with what the reward needs of it."""
+    text = Path(file).read_text(encoding="utf-8") if Path(file).is_file() else ""
+    try:
+        libraries = imports_trainer(text)
+    except (SyntaxError, ValueError):
+        return file  # importing it says more
+    if not libraries or not args.output:
+        return file
+    extracted = Path(args.output).with_name(f"{Path(file).stem}_rewards.py")
+    own = extract(text, [name, spec.partition("*")[2], *(args.weights or [])])
+    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
+    got = f"got {extracted}, which exists and would hold the rewards of {file}"
+    need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
+    extracted.write_text(own, encoding="utf-8")
+    say(f"note: {file} imports {', '.join(libraries)}; {extracted} has its rewards alone, keep it beside {args.output}")
+    return str(extracted)
+
+
 def weights_of_list(args, file: str, name: str) -> tuple[str, str]:
     """(line of settings, expression) for the weights of --from, a function, a preset or a list.
 
@@ -1269,6 +1352,8 @@ def ported(args) -> str:
     """The text of a port of --from, which fixes args.target and args.name."""
     spec = args.source
     file, _, name = spec.partition("*")[0].rpartition(":")
+    file = without_trainer(args, spec, file, name)
+    args.source = spec = f"{file}:{spec.rpartition(':')[2]}"
     check_import(spec, file)
     found, _ = find_reward(spec)
     several, star = isinstance(found, list), spec.partition("*")[2]

@@ -28,6 +28,7 @@ installing anything on the nodes of a cluster: each needs verl and its rollout e
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
+    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
     python scripts/verl_train.py --check --overrides mine.txt                            # by hand, KEY=VALUE a line
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
     python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
@@ -424,6 +425,10 @@ class Config(BaseConfig):
     )
     overrides: str = setting(
         "", "FILE of overrides written by hand, KEY=VALUE a line, # comments: --check composes and validates it alone"
+    )
+    from_trl: str = setting(
+        "",
+        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
     )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
@@ -829,6 +834,57 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
         return ids["input_ids"]
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+# ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
+
+
+def bound_names(statement: ast.stmt) -> set[str]:
+    """The names that a top-level statement binds."""
+    names = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def extract(source: str, names: list[str]) -> str:
+    """Python source with the top-level statements that bind the names, and those that these use, in their order.
+
+    Statements that bind nothing are left out, such as calls and what stands below `if __name__ == "__main__":`.
+    """
+    body, lines = ast.parse(source).body, source.splitlines()
+    wanted, seen, kept = [*names], set(), set()
+    while wanted:
+        name = wanted.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for number, statement in enumerate(body):
+            if number not in kept and name in bound_names(statement):
+                kept.add(number)
+                wanted += [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
+    text, was_block = "", False
+    for number, statement in enumerate(body):
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        docstring = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if number not in kept and not future and not docstring:
+            continue
+        decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
+        first = min([statement.lineno, *decorators]) - 1
+        while first and lines[first - 1].startswith("#"):  # what is said about it
+            first -= 1
+        block = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        text += (
+            ("\n\n" if text and (block or was_block) else "") + "\n".join(lines[first : statement.end_lineno]) + "\n"
+        )
+        text += "\n" * docstring
+        was_block = block
+    return text
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -3124,6 +3180,247 @@ TRAPS = {
 }
 
 
+# ------------------------------------------------------------------ trl source (src/programs/verl_train/trl_source.py)
+
+# what GRPOConfig of TRL 1.16 has where the file says nothing
+TRL_DEFAULTS = {
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "beta": 0.0,
+    "delta": None,
+    "epsilon": 0.2,
+    "epsilon_high": None,
+    "gradient_accumulation_steps": 1,
+    "importance_sampling_level": "token",
+    "learning_rate": 1e-6,
+    "loss_type": "dapo",
+    "lr_scheduler_type": "linear",
+    "mask_truncated_completions": False,
+    "max_completion_length": 512,
+    "max_grad_norm": 1.0,
+    "max_steps": -1,
+    "num_generations": 8,
+    "num_iterations": 1,
+    "num_train_epochs": 3.0,
+    "per_device_train_batch_size": 8,
+    "reward_weights": None,
+    "scale_rewards": "group",
+    "seed": 42,
+    "steps_per_generation": None,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "use_bias_correction_kl": True,
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+}
+
+
+class TrlSource:
+    """The calls of a file and the constants that they name."""
+
+    def __init__(self, file: str):
+        need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
+        self.file = file
+        try:
+            self.text = Path(file).read_text(encoding="utf-8")
+            tree = ast.parse(self.text)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"got --from_trl {file}, which cannot be read ({error}); expected Python source") from None
+        self.calls, self.constants, self.top = {}, {}, {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                self.calls.setdefault(getattr(node.func, "attr", getattr(node.func, "id", "")), node)
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self.constants.setdefault(node.targets[0].id, node.value)
+        for node in tree.body:
+            named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if named or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
+                self.top[node.name if named else node.targets[0].id] = node
+
+    def value(self, node: ast.expr):
+        """The literal of an expression, or of the constant that it names; ValueError where it is another thing."""
+        for _ in range(3):
+            if isinstance(node, ast.Name) and node.id in self.constants:
+                node = self.constants[node.id]
+        return ast.literal_eval(node)
+
+    def keywords(self, name: str) -> dict[str, ast.expr]:
+        """The arguments by keyword of the first call of a name, those of a dictionary `**name` too."""
+        found: dict[str, ast.expr] = {}
+        for keyword in self.calls[name].keywords if name in self.calls else ():
+            if keyword.arg:
+                found[keyword.arg] = keyword.value
+            elif isinstance(keyword.value, ast.Name):
+                given = self.constants.get(keyword.value.id)
+                for key, value in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
+                    found |= {key.value: value} if isinstance(key, ast.Constant) else {}
+        return found
+
+    def config(self) -> tuple[dict, list[str]]:
+        """(settings of GRPOConfig, as given or by default, those that are no literals)."""
+        need("GRPOConfig" in self.calls, f"got --from_trl {self.file}, which has no GRPOConfig(…); expected one")
+        settings, unknown = dict(TRL_DEFAULTS), []
+        for name, node in self.keywords("GRPOConfig").items():
+            try:
+                settings[name] = self.value(node)
+            except ValueError:
+                unknown.append(f"{name}={ast.unparse(node)}")
+        return settings, unknown
+
+
+# ---------------------------------------------------------------------- from trl (src/programs/verl_train/from_trl.py)
+
+AGGREGATION_OF_TRL = {
+    "grpo": "seq_mean_token_mean",
+    "dr_grpo": "seq_mean_token_sum_norm",
+    "dapo": "token_mean",
+    "bnpo": "token_mean",
+    "cispo": "token_mean",
+}
+# of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
+OF_THE_MACHINE = set(
+    "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print bf16 fp16 "
+    "tf32 use_cpu gradient_checkpointing gradient_checkpointing_kwargs save_steps save_strategy save_total_limit "
+    "save_only_model eval_steps eval_strategy per_device_eval_batch_size use_vllm vllm_mode remove_unused_columns "
+    "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
+    "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
+    "model_init_kwargs generation_batch_size resume_from_checkpoint shuffle_dataset".split()
+)
+
+
+def batch_of_trl(t: dict, processes: int) -> dict:
+    """Batch sizes: TRL's count completions of a process, ours those of a step."""
+    update = t["per_device_train_batch_size"] * t["gradient_accumulation_steps"] * processes
+    rollout = t["steps_per_generation"] or t["gradient_accumulation_steps"]
+    rollout *= t["per_device_train_batch_size"] * processes
+    rollout = t.get("generation_batch_size") or rollout
+    return {"batch_size": rollout, "minibatches": max(1, rollout // update), "group_size": t["num_generations"]}
+
+
+def algorithm_of_trl(t: dict) -> tuple[dict, list[str]]:
+    """Loss, advantage and KL, and what has no equal."""
+    kind, level = t["loss_type"], t["importance_sampling_level"]
+    known = kind in AGGREGATION_OF_TRL
+    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: others have no equal here")
+    notes, scale = [], {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
+    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, batch has no equal in verl")
+    found = {"advantage": "grpo" if scale == "group" else "mean", "aggregation": AGGREGATION_OF_TRL[kind]}
+    found["loss"] = "cispo" if kind == "cispo" else "gspo" if level == "sequence" else "clip"
+    high = t["epsilon"] if t["epsilon_high"] is None else t["epsilon_high"]
+    found |= {"clip_eps_low": t["epsilon"], "clip_eps_high": high, "dual_clip": t["delta"] or 0}
+    if kind == "cispo":  # TRL's epsilon_high is the cap of the weight itself
+        found |= {"clip_eps_low": 1, "clip_eps_high": high - 1}
+    one_update = t["num_iterations"] == 1 and batch_of_trl(t, 1)["minibatches"] == 1
+    corrected = t["use_bias_correction_kl"] and one_update
+    if t["beta"]:
+        found |= {"kl_coef": t["beta"], "kl_in": "loss", "kl_estimator": "k3_ratio" if corrected else "k3"}
+        if t["use_bias_correction_kl"] and not one_update:
+            found["kl_estimator"] = "k2"
+            notes.append("beta: ratio x k3 with several updates a batch has no equal; k2 has its gradient on-policy")
+    if scale == "group":
+        notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4")
+    if kind == "bnpo":
+        notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
+    return found | {"kl_coef": t["beta"], "missing_eos_penalty": 0}, notes
+
+
+def schedule_of_trl(t: dict, rows: int, prompts: int) -> tuple[dict, list[str]]:
+    """Optimizer, steps and learning rate, and what has no equal."""
+    kind, notes = str(t["lr_scheduler_type"]), []
+    shape = {"constant": "constant", "constant_with_warmup": "constant"}.get(kind, "cosine")
+    if kind not in ("constant", "constant_with_warmup", "cosine"):
+        notes.append(f"lr_scheduler_type {kind}: verl's FSDP has constant and cosine; cosine taken, also down to 0")
+    steps = t["max_steps"]
+    if steps <= 0:
+        need(rows, "got no max_steps, and no data to count epochs by; expected one of them; try --steps N")
+        steps = max(1, int(t["num_train_epochs"] * rows / prompts))
+        notes.append(f"num_train_epochs {t['num_train_epochs']:g}: {steps} steps of {prompts} prompts, for {rows} rows")
+    warmup = t["warmup_steps"]
+    found = {"steps": steps, "lr": t["learning_rate"], "lr_schedule": shape, "weight_decay": t["weight_decay"]}
+    found |= {"warmup_steps": round(warmup * steps) if 0 < warmup < 1 else int(warmup)}
+    found |= {"adam_beta2": t["adam_beta2"], "adam_eps": t["adam_epsilon"], "max_grad_norm": t["max_grad_norm"]}
+    return found, notes
+
+
+def rewards_of_trl(source: TrlSource, t: dict, folder: Path) -> list[str]:
+    """Specs of the rewards, written to OUTPUT_DIR/trl_rewards.py without what else the file does."""
+    given = source.keywords("GRPOTrainer").get("reward_funcs")
+    need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
+    node = source.constants.get(given.id) if isinstance(given, ast.Name) and given.id in source.constants else given
+    functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
+    names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
+    what = ", ".join(ast.unparse(item) for item in functions)
+    expected = "expected functions of that file; try --reward FILE.py:function for each"
+    need(len(names) == len(functions), f"got reward_funcs {what} in {source.file}; {expected}")
+    weights = t["reward_weights"] or [1.0] * len(names)
+    got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs in {source.file}"
+    need(len(weights) == len(names), f"{got}; expected one for each")
+    file = folder / "trl_rewards.py"
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(extract(source.text, names), encoding="utf-8")
+    return [f"{file}:{name}*{weight}" for name, weight in zip(names, weights, strict=True)]
+
+
+def place_of_data(source: TrlSource) -> str:
+    """The file or hub id of `load_dataset(…)`, or "" where it is none that can be read off."""
+    call = source.calls.get("load_dataset")
+    try:
+        given = {word: source.value(node) for word, node in source.keywords("load_dataset").items()}
+        first = source.value(call.args[0]) if call and call.args else ""
+    except ValueError:
+        return ""
+    data = given.get("data_files", "" if first in ("json", "csv", "parquet", "text") else first)
+    near = Path(source.file).parent / str(data)
+    return str(near) if isinstance(data, str) and near.is_file() else data if isinstance(data, str) else ""
+
+
+def run_of_trl(file: str, given, processes: int) -> dict:
+    """Settings of ours for a file's run; what has no equal is said. `given`: flags that win, parsed."""
+    source = TrlSource(file)
+    t, unknown = source.config()
+    dropped = [name for name in t if name not in OF_THE_MACHINE and name not in TRL_DEFAULTS]
+    need(not unknown, f"got {', '.join(unknown)} in {file}; expected literals; try a copy with its values")
+    found, notes = algorithm_of_trl(t)
+    found |= batch_of_trl(t, processes)
+    found |= {"algorithm": "grpo", "max_new_tokens": t["max_completion_length"], "temperature": t["temperature"]}
+    found |= {"seed": t["seed"], "mask_truncated": t["mask_truncated_completions"], "ppo_epochs": t["num_iterations"]}
+    model = source.keywords("GRPOTrainer").get("model")
+    if isinstance(model, ast.Constant):
+        found["model"] = model.value
+    found["data"] = given.data or place_of_data(source)
+    need(found["data"], f"got {file} without a data set that can be read off; expected one; try --data FILE")
+    rows = Path(found["data"]).read_bytes().count(b"\n") if Path(found["data"]).is_file() else 0
+    t["max_steps"] = given.steps or t["max_steps"]
+    more, told = schedule_of_trl(t, rows, found["batch_size"] // found["group_size"])
+    for name in ("top_k", "top_p"):
+        need(t[name] in (0, None, 1.0), f"got {name} {t[name]}; expected none, as the ratio would be biased")
+    if not given.reward:  # flags of a list add to one another
+        found["reward"] = rewards_of_trl(source, t, Path(given.output_dir or Config.output_dir))
+    adapters = source.keywords("LoraConfig")
+    lora = {name: source.value(adapters[name]) for name in ("r", "lora_alpha") if name in adapters}
+    found |= {"lora_rank": lora["r"], "lora_alpha": lora.get("lora_alpha", 8)} if "r" in lora else {}
+    for note in [*notes, *told, *(f"{name} {t[name]!r}: has no equal here" for name in dropped)]:
+        say(f"note: {note}")
+    return found | more
+
+
+def trl_flags(argv: list[str]) -> list[str]:
+    """The flags that --from_trl stands for; others win over them."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("from_trl", "data", "output_dir"):
+        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
+    for name in ("nodes", "gpus_per_node", "steps"):
+        first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=0 if name == "steps" else 1)
+    first.add_argument("--reward", action="append", default=[])
+    known, _ = first.parse_known_args(argv)
+    if not known.from_trl:
+        return []
+    found = run_of_trl(known.from_trl, known, known.nodes * known.gpus_per_node)
+    text = {name: [value] if not isinstance(value, list) else value for name, value in found.items()}
+    return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, values in text.items() for v in values]
+
+
 # ---------------------------------------------------------------------------- hydra (src/programs/verl_train/hydra.py)
 
 # keys that verl reads and its configuration files leave out
@@ -3186,8 +3483,8 @@ def check_expressible(config: Config) -> None:
     check_environment(config)
     c = config
     need(
-        c.kl_estimator != "k3_ratio" or not c.kl_coef,
-        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
+        c.kl_estimator != "k3_ratio" or not c.kl_coef or c.ppo_epochs * c.minibatches == 1,
+        "got kl_estimator k3_ratio with several updates a batch; expected one, where verl's k3+ is the same; try k2",
     )
     alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
     need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
@@ -3711,7 +4008,7 @@ def algorithm_overrides(config: Config, job: Layout) -> dict:
         },
         "kl_estimator": {
             **({"algorithm.kl_penalty": c.kl_estimator} if in_reward else {}),
-            **({f"{ACTOR}.kl_loss_type": c.kl_estimator} if in_loss else {}),
+            **({f"{ACTOR}.kl_loss_type": c.kl_estimator.replace("k3_ratio", "k3+")} if in_loss else {}),
         },
         **correction,
     }
@@ -4693,7 +4990,11 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     for row in [*rows, *held_out] if config.data_source else ():
         row["data_source"] = config.data_source
     prompts = config.batch_size // config.group_size
-    need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
+    few = f"got {len(rows)} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
+    few += "; try more rows, or a smaller --batch_size"
+    need(len(rows) >= prompts or config.print, few)
+    if len(rows) < prompts:
+        say(f"warning: {few}")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out, folder / "val.parquet")
@@ -5688,7 +5989,8 @@ def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        config = parse_config(hardware_flags(argv) + argv)
+        machines = hardware_flags(argv)
+        config = parse_config(machines + trl_flags(machines + argv) + argv)
         if config.overrides:
             return check_written(config)
         say_notes(config)

@@ -44,7 +44,7 @@ class Config:  # all settings; each is a flag
     max_prompt_tokens: int = 1024  # longer prompts are left out
     max_new_tokens: int = 256
     temperature: float = 1.0  # all log-probs are of logits divided by it
-    critic_warmup_steps: int = 5  # first steps, which train the critic only
+    critic_warmup_steps: int = 5  # first steps, at most a quarter of all, which train the critic only
     kl_coef: float = 0.01  # 0: no reference is loaded
     gamma: float = 1.0
     gae_lambda: float = 0.95
@@ -268,10 +268,10 @@ def accumulate_gradients(config, models, batch, rows, train_policy=True):
 
 def update(config, models, optimizer, batch, step):
     """The optimizer steps for a batch; returns their mean metrics, and how well the critic knew the returns."""
-    seen = []
+    seen, policy_learns = [], step > min(config.critic_warmup_steps, config.steps // 4)
     for _ in range(config.epochs):
         for rows in torch.randperm(len(batch["scores"])).chunk(config.minibatches):
-            sums = accumulate_gradients(config, models, batch, rows, step > config.critic_warmup_steps)
+            sums = accumulate_gradients(config, models, batch, rows, policy_learns)
             norms = [torch.nn.utils.clip_grad_norm_(group["params"], 1.0) for group in optimizer.param_groups]
             seen.append(torch.stack([*sums, *norms]))
             if not seen[-1].isfinite().all():

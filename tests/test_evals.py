@@ -227,7 +227,7 @@ def page_with_short_answers(name: str) -> str:
     """A one-page trainer for answers of a few tokens, as the embedded model gives."""
     page = (ROOT / "templates" / f"{name}.py").read_text(encoding="utf-8")
     assert page.count("max_new_tokens: int = 256") == 1
-    return page.replace("max_new_tokens: int = 256", "max_new_tokens: int = 16")
+    return page.replace("max_new_tokens: int = 256", "max_new_tokens: int = 32")
 
 
 def own_ppo(folder) -> None:

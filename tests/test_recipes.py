@@ -58,8 +58,10 @@ def run_recipe(name: str, folder: Path) -> list:
 
 @pytest.fixture
 def folder(tmp_path):
-    """An empty folder but for the three files that the page begins with."""
+    """An empty folder but for the three files that the page begins with, and a run of TRL's to move."""
     write_files(HEAD, tmp_path)
+    for name in ("trl_run.py", "word_problems.jsonl"):
+        shutil.copy(ROOT / "evals" / "files" / name, tmp_path)
     for name, source, count in (("train", TRAIN_DATA, 256), ("test", EVAL_DATA, 8)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:count]) + "\n")
     return tmp_path

@@ -974,3 +974,19 @@ def test_scores_are_floats_that_training_can_use(files):
         module = load(files[task, "both"])
         values = by_trl(getattr(module, f"{task}_reward"), [DATA[task]] * 3, [FULL_MARKS[task], "x", ""])
         assert all(type(value) is float and math.isfinite(value) for value in values)
+
+
+def test_rewards_of_a_run_are_taken_out_of_its_file(tmp_path, monkeypatch, capsys):
+    """verl's environment has no TRL: a file that imports it is not imported by the port."""
+    monkeypatch.chdir(tmp_path)
+    run = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
+    (tmp_path / "run.py").write_text(run + "\ntrainer.train()\n")
+    monkeypatch.setitem(sys.modules, "trl", None)  # an import of it fails
+    flags = ["--from", "run.py:REWARDS*REWARD_WEIGHTS", "--for", "verl", "--output", "verl_reward.py"]
+    assert template.main(flags) == 0 and "run.py imports trl; run_rewards.py has its rewards" in capsys.readouterr().err
+    score = load_module(tmp_path / "verl_reward.py", "ported_from_a_run").compute_score
+    assert [score("d", text, "#### 42", {})["score"] for text in ("so #### 42", "#### 41", "")] == [1.2, 0.2, 0.0]
+    assert template.main([*flags, "--force"]) == 0
+    (tmp_path / "run_rewards.py").write_text("mine = 1\n")
+    assert template.main([*flags[:-1], "other.py"]) == 2 and "try --force" in capsys.readouterr().err
+    assert (tmp_path / "run_rewards.py").read_text() == "mine = 1\n"

@@ -44,6 +44,7 @@ FLOORS = (
     "rows",
     "chat",
     "prompts",
+    "extracts",
     "reward_texts",
     "reward_forms",
     "reward_calls",

@@ -67,6 +67,7 @@ VARIANTS = [
     [],
     ["--backend=megatron", "--precision=bf16", "--gradient_checkpointing", "--offload=all", "--lora_rank=8"],
     ["--mismatch=icepop", "--lora_rank=8", "--lr_schedule=cosine", "--sequence_parallel=2"],
+    ["--kl_coef=0.02", "--kl_in=loss", "--kl_estimator=k3_ratio", "--minibatches=1", "--ppo_epochs=1"],
 ]
 
 

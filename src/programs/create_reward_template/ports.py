@@ -30,7 +30,7 @@ from programs.create_reward_template.port_texts import (
     TO_VERL,
     WAITED,
 )
-from programs.create_reward_template.weights import check_import, weights_of_list
+from programs.create_reward_template.weights import check_import, weights_of_list, without_trainer
 
 
 def is_async_callable(function) -> bool:
@@ -42,6 +42,8 @@ def ported(args) -> str:
     """The text of a port of --from, which fixes args.target and args.name."""
     spec = args.source
     file, _, name = spec.partition("*")[0].rpartition(":")
+    file = without_trainer(args, spec, file, name)
+    args.source = spec = f"{file}:{spec.rpartition(':')[2]}"
     check_import(spec, file)
     found, _ = find_reward(spec)
     several, star = isinstance(found, list), spec.partition("*")[2]

@@ -3,7 +3,8 @@
 import ast
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.extracts import extract, imports_trainer
+from parts.messages import UserError, need, say
 from parts.reward_forms import import_file, is_weight, list_weights, weights_in
 
 
@@ -19,6 +20,25 @@ def check_import(spec: str, file: str) -> None:
     trains = [ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "train"]
     got = f"got --from {spec!r}: {Path(file).name} calls {', '.join(trains)}() when it is imported"
     need(not trains, f'{got}; expected rewards that import alone; try it below `if __name__ == "__main__":`')
+
+
+def without_trainer(args, spec: str, file: str, name: str) -> str:
+    """The file of --from; of one that imports a trainer, a file beside --output with what the reward needs of it."""
+    text = Path(file).read_text(encoding="utf-8") if Path(file).is_file() else ""
+    try:
+        libraries = imports_trainer(text)
+    except (SyntaxError, ValueError):
+        return file  # importing it says more
+    if not libraries or not args.output:
+        return file
+    extracted = Path(args.output).with_name(f"{Path(file).stem}_rewards.py")
+    own = extract(text, [name, spec.partition("*")[2], *(args.weights or [])])
+    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
+    got = f"got {extracted}, which exists and would hold the rewards of {file}"
+    need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
+    extracted.write_text(own, encoding="utf-8")
+    say(f"note: {file} imports {', '.join(libraries)}; {extracted} has its rewards alone, keep it beside {args.output}")
+    return str(extracted)
 
 
 def weights_of_list(args, file: str, name: str) -> tuple[str, str]:

@@ -167,8 +167,14 @@ class RowReader:
         else:
             self.kinds[kind] += 1
         sign = f"fields {', '.join(fields[form][:8])}" + (f", registered as {form}" if form in CUSTOM else "")
-        self.reasons.append(f"{label}: {kind}, as {count} of the first {len(head)} rows have the {sign}")
-        return "worked" if form == "math" and 2 * marked > count else form, records
+        worked = form == "math" and 2 * marked > count
+        cut = (
+            "; answer is the final one, the text around it is in solution (--kind prompts leaves columns as they were)"
+        )
+        self.reasons.append(
+            f"{label}: {kind}, as {count} of the first {len(head)} rows have the {sign}{cut if worked else ''}"
+        )
+        return "worked" if worked else form, records
 
     def repeats(self, row: dict) -> bool:
         """Whether a row with the same prompt, answer, tests and completions came before."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from parts.messages import UserError, say
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
+from programs.verl_train.from_trl import trl_flags
 from programs.verl_train.hand_written import check_written
 from programs.verl_train.job_folder import prepare_job
 from programs.verl_train.memory import memory_plan
@@ -42,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        config = parse_config(hardware_flags(argv) + argv)
+        machines = hardware_flags(argv)
+        config = parse_config(machines + trl_flags(machines + argv) + argv)
         if config.overrides:
             return check_written(config)
         say_notes(config)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from parts.bundle import BUNDLE, EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_REWARDS
-from parts.messages import need
+from parts.messages import need, say
 from parts.play_setup import PlaySetup
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
@@ -43,7 +43,11 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     for row in [*rows, *held_out] if config.data_source else ():
         row["data_source"] = config.data_source
     prompts = config.batch_size // config.group_size
-    need(len(rows) >= prompts, f"got {len(rows)} rows; expected the {prompts} prompts of a step at least")
+    few = f"got {len(rows)} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
+    few += "; try more rows, or a smaller --batch_size"
+    need(len(rows) >= prompts or config.print, few)
+    if len(rows) < prompts:
+        say(f"warning: {few}")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out, folder / "val.parquet")

@@ -142,7 +142,7 @@ def algorithm_overrides(config: Config, job: Layout) -> dict:
         },
         "kl_estimator": {
             **({"algorithm.kl_penalty": c.kl_estimator} if in_reward else {}),
-            **({f"{ACTOR}.kl_loss_type": c.kl_estimator} if in_loss else {}),
+            **({f"{ACTOR}.kl_loss_type": c.kl_estimator.replace("k3_ratio", "k3+")} if in_loss else {}),
         },
         **correction,
     }

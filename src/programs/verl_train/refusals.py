@@ -20,8 +20,8 @@ def check_expressible(config: Config) -> None:
     check_environment(config)
     c = config
     need(
-        c.kl_estimator != "k3_ratio" or not c.kl_coef,
-        "got kl_estimator k3_ratio; expected k1, k2 or k3 with verl; try k2, whose gradient in the loss is the same",
+        c.kl_estimator != "k3_ratio" or not c.kl_coef or c.ppo_epochs * c.minibatches == 1,
+        "got kl_estimator k3_ratio with several updates a batch; expected one, where verl's k3+ is the same; try k2",
     )
     alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
     need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)

@@ -187,6 +187,10 @@ class Config(BaseConfig):
     overrides: str = setting(
         "", "FILE of overrides written by hand, KEY=VALUE a line, # comments: --check composes and validates it alone"
     )
+    from_trl: str = setting(
+        "",
+        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
+    )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")

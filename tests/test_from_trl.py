@@ -1,0 +1,215 @@
+"""Runs of TRL moved to verl by --from_trl: what is read off their files, what it becomes, and what is refused."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, TINY_LM, load_script, script_env
+
+from parts.extracts import extract, imports_trainer
+
+verl = load_script("verl_train")
+RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
+SHORT = """
+from trl import GRPOConfig, GRPOTrainer
+
+
+def reward(completions, **kwargs):
+    return [0.0] * len(completions)
+
+
+trainer = GRPOTrainer({model}reward_funcs=reward, args=GRPOConfig({settings}), train_dataset=load_dataset({data}))
+"""
+
+
+def read(tmp_path, settings="max_steps=10", data='"json", data_files="rows.jsonl"', flags=(), text=None, model=""):
+    """Settings of ours for a file."""
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 96)
+    text = text or SHORT.format(settings=settings, data=data, model=model)
+    (tmp_path / "run.py").write_text(text)
+    argv = [f"--from_trl={tmp_path}/run.py", f"--output_dir={tmp_path}/out", *flags]
+    return verl.parse_config([*verl.trl_flags(argv), *argv])
+
+
+def test_defaults_are_those_of_trl():
+    from trl import GRPOConfig
+
+    fields = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
+    assert {name: fields[name] for name in verl.TRL_DEFAULTS} == verl.TRL_DEFAULTS
+    assert set(fields) >= verl.OF_THE_MACHINE
+
+
+def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
+    config = read(tmp_path, text=RUN, flags=["--gpus_per_node=8", f"--data={tmp_path}/rows.jsonl"])
+    expected = {
+        "algorithm": "grpo",
+        "model": "Qwen/Qwen2.5-1.5B-Instruct",
+        "batch_size": 256,  # 16 x 2 x 8
+        "group_size": 8,
+        "minibatches": 1,
+        "max_new_tokens": 512,
+        "lr": 2e-6,
+        "lr_schedule": "cosine",
+        "kl_coef": 0.02,
+        "kl_in": "loss",
+        "kl_estimator": "k3_ratio",
+        "clip_eps_low": 0.2,
+        "clip_eps_high": 0.28,
+        "dual_clip": 0.0,
+        "loss": "clip",
+        "advantage": "grpo",
+        "aggregation": "token_mean",
+        "temperature": 0.9,
+        "steps": 200,
+        "seed": 42,
+        "missing_eos_penalty": 0.0,
+        "reward": [f"{tmp_path}/out/trl_rewards.py:{name}" for name in ("correct*1.0", "brief*0.2")],
+    }
+    assert {name: getattr(config, name) for name in expected} == expected
+    said = capsys.readouterr().err
+    assert "lr_scheduler_type linear: verl's FSDP has constant and cosine" in said and "TRL 1e-4" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("max_steps=5, loss_type='grpo'", {"aggregation": "seq_mean_token_mean", "kl_coef": 0.0}),
+        ("max_steps=5, loss_type='dr_grpo', scale_rewards=False", {"aggregation": "seq_mean_token_sum_norm"}),
+        ("max_steps=5, scale_rewards='none'", {"advantage": "mean"}),
+        ("max_steps=5, importance_sampling_level='sequence', epsilon=3e-4", {"loss": "gspo", "clip_eps_high": 3e-4}),
+        ("max_steps=5, loss_type='cispo', epsilon_high=5.0", {"loss": "cispo", "clip_eps_low": 1, "clip_eps_high": 4}),
+        ("max_steps=5, beta=0.1, num_iterations=2", {"kl_estimator": "k2", "ppo_epochs": 2}),
+        ("max_steps=5, beta=0.1, use_bias_correction_kl=False", {"kl_estimator": "k3"}),
+        ("max_steps=5, beta=0.1, steps_per_generation=4", {"kl_estimator": "k2", "minibatches": 4, "batch_size": 32}),
+        ("max_steps=5, delta=4.0, mask_truncated_completions=True", {"dual_clip": 4.0, "mask_truncated": True}),
+        ("max_steps=50, warmup_steps=0.1", {"warmup_steps": 5}),
+        ("max_steps=50, warmup_steps=7, lr_scheduler_type='constant'", {"warmup_steps": 7, "lr_schedule": "constant"}),
+        ("num_train_epochs=2", {"steps": 192}),  # 96 rows, one prompt of 8 completions a step
+        ("max_steps=5, report_to='wandb', bf16=True", {"steps": 5}),
+    ],
+)
+def test_settings_by_what_they_mean(settings, expected, tmp_path):
+    config = read(tmp_path, settings)
+    assert {name: getattr(config, name) for name in expected} == expected
+    assert config.data == str(tmp_path / "rows.jsonl") and config.lr == 1e-6
+
+
+def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path):
+    text = SHORT.format(settings="**MORE, learning_rate=1e-5", data='"json", data_files="rows.jsonl"', model="'m', ")
+    text = "STEPS = 30\nMORE = {'max_steps': STEPS, 'beta': 0.5}\n" + text
+    text += "peft_config = LoraConfig(r=4, lora_alpha=16)\n"
+    config = read(tmp_path, text=text, flags=["--lr=1e-3", "--model=n"])
+    found = (config.steps, config.kl_coef, config.lr, config.model, config.lora_rank, config.lora_alpha)
+    assert found == (30, 0.5, 1e-3, "n", 4, 16)
+    assert read(tmp_path, text=text, flags=["--steps=3"]).steps == 3
+    given = read(tmp_path, text=text, flags=[f"--reward={tmp_path}/mine.py:other"])
+    assert given.reward == [f"{tmp_path}/mine.py:other"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"settings": "max_steps=5, learning_rate=args.lr"}, "got learning_rate=args.lr"),
+        ({"settings": "max_steps=5, loss_type='luspo'"}, "got loss_type 'luspo'; expected one of grpo, dr_grpo"),
+        ({"settings": "max_steps=5, scale_rewards='batch'"}, "got scale_rewards 'batch'"),
+        ({"settings": "max_steps=5, top_p=0.9"}, "got top_p 0.9; expected none"),
+        ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
+        ({"data": "name"}, "without a data set that can be read off; expected one; try --data FILE"),
+        ({"text": "x = 1\n"}, "which has no GRPOConfig"),
+        ({"text": "x = (\n"}, "which cannot be read"),
+        ({"text": "GRPOConfig(max_steps=1)\nGRPOTrainer(reward_funcs=[print, 'x'])\n", "flags": ["--data=x"]}, "print"),
+    ],
+)
+def test_what_cannot_be_moved_is_told(changes, told, tmp_path):
+    with pytest.raises(verl.UserError) as caught:
+        read(tmp_path, **changes)
+    assert told in str(caught.value) and "expected" in str(caught.value)
+
+
+def test_a_setting_without_equal_is_said_and_a_missing_file_refused(tmp_path, capsys):
+    read(tmp_path, "max_steps=5, top_entropy_quantile=0.2")
+    assert "note: top_entropy_quantile 0.2: has no equal here" in capsys.readouterr().err
+    assert verl.main([f"--from_trl={tmp_path}/no.py", "--print"]) == 2
+    assert "expected the Python file of a run with GRPOTrainer" in capsys.readouterr().err
+
+
+def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
+    """The command, data and rewards of the job; rewards score as in the run, in a process that has no TRL."""
+    (tmp_path / "trl_run.py").write_text(RUN)
+    (tmp_path / "word_problems.jsonl").write_text((ROOT / "evals/files/word_problems.jsonl").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "trl", None)  # an import of it fails
+    assert verl.main(f"--from_trl trl_run.py --model {TINY_LM} --gpus_per_node 8 --print".split()) == 0
+    told = capsys.readouterr()
+    assert "got 6 rows; expected the 32 prompts of a step at least" in told.err
+    for part in ("kl_loss_type='\"'\"'k3+", "clip_ratio_high=0.28", "data.train_batch_size=32", "rollout.n=8"):
+        assert part in told.out
+    code = "import sys; sys.modules['trl'] = None; import asyncio, json, verl_reward as v\n"
+    code += "score = lambda text: asyncio.run(v.compute_score('d', text, 'x #### 42', {}))['score']\n"
+    code += "texts = ['so #### 42', '#### 41', '#### 42' + ' ' * 293]\n"
+    code += "print(json.dumps([score(text) for text in texts]))"
+    command = [sys.executable, "-c", code]
+    job = tmp_path / "runs" / "ppo" / "job"
+    done = subprocess.run(command, cwd=job, env=script_env(), capture_output=True, text=True, timeout=300)
+    assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx([1.2, 0.2, 1.1]), done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ extracts
+
+FILE = '''"""What it is."""
+from __future__ import annotations
+
+import functools, json
+try:
+    import numpy as np
+except ImportError:
+    np = None
+from trl import GRPOTrainer
+
+# what is paid
+FULL = 1.0
+UNUSED = 2.0
+
+
+class Base:
+    limit = FULL
+
+
+def helper(text):
+    return np.sum([len(text)])
+
+
+@functools.cache
+def reward(text):
+    return Base.limit * helper(text)
+
+
+def other():
+    return json, GRPOTrainer
+
+
+reward("at import")
+if __name__ == "__main__":
+    other()
+'''
+
+
+def test_an_extract_has_what_its_names_need():
+    found = extract(FILE, ["reward"])
+    for part in (
+        "What it is",
+        "annotations",
+        "import functools, json",
+        "np = None",
+        "# what is paid\nFULL",
+        "@functools",
+    ):
+        assert part in found
+    for part in ("UNUSED", "GRPOTrainer", "def other", "at import", "__main__"):
+        assert part not in found
+    scope = {}
+    exec(compile(found, "extract", "exec"), scope)
+    assert scope["reward"]("abc") == 3.0
+    assert imports_trainer(FILE) == ["trl"] and imports_trainer(found) == []
