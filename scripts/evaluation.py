@@ -2419,6 +2419,7 @@ class Decoding:
 
     pads: bool  # prompts of several lengths in one batch, padded on the left
     leaving: bool  # rows that are finished leave the batch
+    plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
 def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
@@ -2465,14 +2466,19 @@ def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, d
     return sum(gaps) / len(gaps)
 
 
+def holds(gap, limit: float) -> bool:
+    """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
+    try:
+        return gap() < limit
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
+
+
 def measured_decoding(gap, limit: float) -> Decoding | None:
     """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
     for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        try:
-            if gap(Decoding(pads, leaving)) < limit:
-                return Decoding(pads, leaving)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            continue  # what caches raise that lack an operation
+        if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
+            return Decoding(pads, leaving)
     return None
 
 

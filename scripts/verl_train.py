@@ -244,6 +244,11 @@ def check_trainer(config: BaseConfig) -> None:
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
+    reused = config.reuse_prefill or config.rollout_engine == "hf"
+    need(
+        reused,
+        "got reuse_prefill false with vllm, which decides that itself; try --vllm_args enable_prefix_caching=false",
+    )
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
@@ -305,6 +310,7 @@ class Config(BaseConfig):
     )
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
+    reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once")
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
     check_sync: int = setting(
@@ -3135,6 +3141,7 @@ NOTES = {
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
+    "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every step's completions to samples/",
@@ -3550,6 +3557,7 @@ def say_notes(config: Config) -> None:
     told = (
         "rollout_engine",
         "rollout_batch_size",
+        "reuse_prefill",
         "vllm_args",
         "check_sync",
         "logits_chunk",

@@ -60,6 +60,7 @@ FLOORS = (
     "precision",
     "tokenizers",
     "models",
+    "key_cache",
     "forward",
     "batches",
     "cache_probe",

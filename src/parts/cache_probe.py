@@ -2,10 +2,11 @@
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parts.batches import left_pad
-from parts.forward import cached_states, plain_states
+from parts.forward import cached_states, next_states, plain_states
+from parts.key_cache import KeptTexts, has_plain_layers
 from parts.messages import need, say
 from parts.models import Models, unwrapped
 from parts.precision import compute_dtype
@@ -18,6 +19,7 @@ class Decoding:
 
     pads: bool  # prompts of several lengths in one batch, padded on the left
     leaving: bool  # rows that are finished leave the batch
+    plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
 def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
@@ -74,15 +76,56 @@ def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, d
     return sum(gaps) / len(gaps)
 
 
+def holds(gap, limit: float) -> bool:
+    """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
+    try:
+        return gap() < limit
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
+
+
 def measured_decoding(gap, limit: float) -> Decoding | None:
     """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
     for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        try:
-            if gap(Decoding(pads, leaving)) < limit:
-                return Decoding(pads, leaving)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            continue  # what caches raise that lack an operation
+        if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
+            return Decoding(pads, leaving)
     return None
+
+
+def turns_gap(models: Models, vocabulary: int) -> float:
+    """How far states of texts that are read in turns, with pads between these, are from those of the whole texts."""
+    import torch
+
+    policy, pad_id, device = models.policy, models.pad_id, models.device
+    texts, gaps = probe_texts(vocabulary, padded=True), []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [plain_states(policy, ids, torch.ones_like(ids))[0] for ids in whole]
+
+    def compare(states, order, read) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][read[row] - 1]) for i, row in enumerate(order))
+
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
+    cache = cached_states(policy, ids, mask, None)[1]
+    if not has_plain_layers(cache, unwrapped(policy).config.get_text_config()):
+        return math.inf
+    token = torch.tensor([texts[0][5], texts[1][2]], device=device)
+    grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(next_states(policy, token, grown, cache, padded=True), (0, 1), (6, 3))
+    rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
+    kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
+    for leaving in (rows[1:], rows[:1]):
+        kept.take([0, 1], mask, cache, leaving, rows, said)
+    order, cache, mask = kept.cache_of([0, 1])
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
+    mask = torch.cat([mask, new_mask], dim=1)
+    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
+    token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
+    mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(next_states(policy, token, mask, cache, padded=True), order, (10, 5))
+    cache = cached_states(policy, whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = next_states(policy, whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, padded=False)
+    compare(alone, (0,), (6,))
+    return sum(gaps) / len(gaps)
 
 
 def gap_limit(config: BaseConfig, device) -> float:
@@ -111,11 +154,13 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    limit = gap_limit(config, models.device)
     with torch.no_grad():
         found = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
-            gap_limit(config, models.device),
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
+        if found and found.pads and found.leaving:
+            found = replace(found, plain=holds(lambda: turns_gap(models, size), limit))
     name = type(unwrapped(policy)).__name__
     need(
         found,

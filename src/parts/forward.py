@@ -3,6 +3,7 @@
 import functools
 import inspect
 
+from parts.key_cache import give_room
 from parts.messages import UserError, need
 from parts.models import Models, unwrapped
 from parts.numerics import logprobs_and_entropy
@@ -36,7 +37,29 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    return out.last_hidden_state, getattr(out, name, None)
+    found = getattr(out, name, None)
+    if cache is None:
+        give_room(found)
+    return out.last_hidden_state, found
+
+
+def next_states(model, token, mask, cache, padded: bool):
+    """States [B, H] of one more token [B] for each row of a plain cache; the host does not wait for what a mask holds.
+
+    Args:
+        mask: [B, T], 1 on the tokens of the texts, the new ones included.
+        padded: whether there may be a 0 in it.
+    """
+    network = below_the_head(model)
+    prepared = mask[:, None, None].bool() if unwrapped(model).config._attn_implementation == "sdpa" else mask
+    out = network(
+        input_ids=token[:, None],
+        attention_mask=prepared if padded else None,
+        position_ids=mask.sum(dim=1, keepdim=True) - 1,
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return out.last_hidden_state[:, -1]
 
 
 def plain_states(model, input_ids, attention_mask):

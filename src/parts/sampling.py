@@ -1,10 +1,13 @@
 """Sampling with the policy itself: a KV cache, rows that leave the batch when they end."""
 
+import functools
 import itertools
+from collections.abc import Callable
 
 from parts.batches import left_pad
 from parts.cache_probe import decoding_of_policy, select_rows
-from parts.forward import cached_states, lm_logits
+from parts.forward import cached_states, lm_logits, next_states
+from parts.key_cache import KeptTexts, Part, pairs_of
 from parts.messages import DivergedError
 from parts.models import Models
 from parts.precision import autocast, widest_float
@@ -45,7 +48,8 @@ class HFEngine:
         """
         outputs = [None] * len(prompts)
         for rows in self.batches(list(map(len, prompts))):
-            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
+            batch = [prompts[i] for i in rows]
+            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows])
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
@@ -59,23 +63,46 @@ class HFEngine:
             groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
-    def generate_batch(self, prompts, noise):
-        """`generate` for prompts that fit in memory at once."""
+    def read(self, prompts: list[list[int]]) -> tuple:
+        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated."""
         import torch
 
-        models, limit = self.models, self.config.max_new_tokens
-        ids, mask = left_pad(prompts, models.pad_id, models.device)
-        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
-        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
-        logprobs = torch.zeros(n, limit, device=ids.device)
-        lengths = torch.full((n,), limit, device=ids.device)
-        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(ids.device)).to(ids.device)
-        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
-        running, cache = torch.ones_like(rows, dtype=torch.bool), None
+        models, once = self.models, prompts
+        if self.config.reuse_prefill and self.decoding.leaving:
+            once = list(map(list, dict.fromkeys(map(tuple, prompts))))
+        ids, mask = left_pad(once, models.pad_id, models.device)
         with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, None)
+        states = states[:, -1]
+        if len(once) < len(prompts):
+            place = {tuple(ids): i for i, ids in enumerate(once)}
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
+            select_rows(cache, index)
+            states, mask = states[index], mask[index]
+        return states, mask, cache
+
+    def sample(self, states, mask, cache, noise, leave=None) -> list[tuple[list[int], list[float]]]:
+        """Completions of the texts that a cache holds, as `generate` returns them.
+
+        Args:
+            states: [B, H] after the last token of each.
+            mask: [B, T], 1 on the tokens of the texts.
+            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+        """
+        import torch
+
+        models, limit, device = self.models, self.config.max_new_tokens, self.models.device
+        (n, width), ends = mask.shape, torch.tensor(models.eos_ids, device=device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
+        logprobs = torch.zeros(n, limit, device=device)
+        lengths = torch.full((n,), limit, device=device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(device)).to(device)
+        rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
+        running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
+        mask = torch.cat([mask, mask.new_ones(n, limit)], dim=1)
+        with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                states, cache = cached_states(models.policy, ids, mask, cache)
-                logits = lm_logits(models.policy, states[:, -1]).float()
+                logits = lm_logits(models.policy, states).float()
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
                 token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
@@ -83,13 +110,103 @@ class HFEngine:
                 lengths[rows] = torch.where(ended, t + 1, lengths[rows])
                 running &= ~ended
                 alive = int(running.sum())
-                if not alive:
+                if not alive or t + 1 == limit:
                     break
-                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
+                    if leave:
+                        leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                     select_rows(cache, keep)
-                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+                    rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
+                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+        if leave:
+            leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+    def step(self, token, mask, cache, padded: bool) -> tuple:
+        """(states [B, H] after one more token [B] for each row, cache)."""
+        if self.decoding.plain:
+            return next_states(self.models.policy, token, mask, cache, padded), cache
+        states, cache = cached_states(self.models.policy, token[:, None], mask, cache)
+        return states[:, -1], cache
+
+
+class TurnSampler:
+    """Samples the turns of conversations: what was read and said up to a turn is not read again by the next.
+
+    A turn that is no single batch is sampled as any prompts are, and nothing is kept of it.
+    """
+
+    def __init__(self, engine: HFEngine):
+        self.engine, self.kept = engine, KeptTexts()
+
+    def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; where a prompt begins with what is kept of its conversation, it is gone on with.
+
+        Args:
+            numbers: which conversation each prompt is of, the same in each turn.
+        """
+        engine, kept, self.kept = self.engine, self.kept, KeptTexts()
+        if len(engine.batches(list(map(len, prompts)))) != 1:
+            return engine.generate(prompts, noise)
+        texts = dict(zip(numbers, prompts, strict=True))
+        if kept.begins(texts):
+            order, states, mask, cache = self.go_on(kept, texts)
+        else:
+            order, (states, mask, cache) = numbers, engine.read(prompts)
+        del kept
+        place = {number: i for i, number in enumerate(numbers)}
+        noise = None if noise is None else noise[[place[number] for number in order]]
+        keep = functools.partial(self.kept.take, order, mask)
+        found = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
+        return [found[number] for number in numbers]
+
+    def go_on(self, kept: KeptTexts, texts: dict[int, list[int]]) -> tuple:
+        """(numbers in the order of rows, states [B, H] after the texts, mask [B, T], cache).
+
+        What is new is read in groups of like length: one long text among many short ones would pad them all.
+        """
+        import torch
+
+        groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
+        if len(groups) == 1:
+            return self.read_on(kept, texts, groups[0])
+        read, states = KeptTexts(texts), {}
+        for group in groups:
+            order, found, mask, cache = self.read_on(kept, texts, group, group is groups[-1])
+            read.parts.append(Part(order, pairs_of(cache), mask))
+            states |= zip(order, found, strict=True)
+        order, cache, mask = read.cache_of(list(texts))
+        return order, torch.stack([states[number] for number in order]), mask, cache
+
+    def read_on(self, kept: KeptTexts, texts: dict[int, list[int]], numbers: list[int], last: bool = True) -> tuple:
+        """`go_on` for these conversations; after the `last` ones nothing is kept."""
+        import torch
+
+        models = self.engine.models
+        order, cache, mask = kept.cache_of(numbers, last)
+        new, new_mask = left_pad([texts[n][len(kept.ids[n]) :] for n in order], models.pad_id, models.device)
+        mask = torch.cat([mask, new_mask], dim=1)
+        with torch.no_grad(), autocast(self.engine.config, models.device):
+            states, cache = cached_states(models.policy, new, mask, cache)
+        return order, states[:, -1], mask, cache
+
+
+def alike(lengths: dict[int, int]) -> list[list[int]]:
+    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
+    groups, longest = [], 0
+    for number in sorted(lengths, key=lambda number: -lengths[number]):
+        if not groups or lengths[number] < longest - max(16, longest // 4):
+            groups, longest = [*groups, []], lengths[number]
+        groups[-1].append(number)
+    return groups
+
+
+def turn_sampler(engine) -> Callable:
+    """`(prompts, noise, numbers) -> completions` of an engine, for the turns of the conversations of one batch."""
+    if isinstance(engine, HFEngine) and engine.decoding.plain and engine.config.reuse_prefill:
+        return TurnSampler(engine).generate
+    return lambda prompts, noise, numbers: engine.generate(prompts, noise)

@@ -136,6 +136,11 @@ def check_trainer(config: BaseConfig) -> None:
     need(not packed, "got --load_in_4bit with vllm; expected weights that can be copied; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
+    reused = config.reuse_prefill or config.rollout_engine == "hf"
+    need(
+        reused,
+        "got reuse_prefill false with vllm, which decides that itself; try --vllm_args enable_prefix_caching=false",
+    )
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 

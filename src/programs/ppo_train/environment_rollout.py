@@ -10,6 +10,7 @@ from parts.play_setup import PlaySetup, check_fits, pieces, score_talks, score_w
 from parts.reward_texts import visible_text
 from parts.rewards import Reward
 from parts.rollouts import count_seconds, shared_out
+from parts.sampling import turn_sampler
 from programs.ppo_train.settings import Config
 
 
@@ -31,9 +32,11 @@ def converse(
     width = config.max_new_tokens
 
     def conversations(mine: list[dict], draws) -> list[dict]:
+        generate = turn_sampler(engine)
+
         def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list:
             own = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
-            return engine.generate(prompts, own)
+            return generate(prompts, own, numbers)
 
         start = time.perf_counter()
         talks = play(mine, setup.environments, setup.bridge, answer, setup.limits, setup.form)

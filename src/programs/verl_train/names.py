@@ -197,6 +197,7 @@ NOTES = {
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
+    "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every step's completions to samples/",

@@ -87,6 +87,7 @@ def say_notes(config: Config) -> None:
     told = (
         "rollout_engine",
         "rollout_batch_size",
+        "reuse_prefill",
         "vllm_args",
         "check_sync",
         "logits_chunk",

@@ -1,0 +1,167 @@
+"""Keys and values of texts that are sampled: rooms that grow by blocks, and texts that are kept to be gone on with."""
+
+import functools
+from dataclasses import dataclass, field
+
+BLOCK = 64  # columns that a room grows by
+
+
+@functools.cache
+def roomy_layer():
+    """A DynamicLayer of transformers that copies what it holds every BLOCK tokens, and not for each."""
+    from transformers.cache_utils import DynamicLayer
+
+    class RoomyLayer(DynamicLayer):
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+
+        def __init__(self, keys, values, rooms=None):
+            super().__init__()
+            self.lazy_initialization(keys, values)
+            self.keys, self.values, self.rooms = keys, values, rooms
+
+        def update(self, key_states, value_states, *args, **kwargs):
+            """Append [B, heads, t, D] of new tokens; return those of all."""
+            start = self.keys.shape[2]
+            end = start + key_states.shape[2]
+            if self.rooms is None or end > self.rooms[0].shape[2]:
+                self.rooms = None
+                self.keys, values = roomy(self.keys, end), self.values
+                self.values = None  # one at a time: the old tensors go first
+                self.rooms = self.keys, roomy(values, end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.keys, self.values = (room[:, :, :end] for room in self.rooms)
+            return self.keys, self.values
+
+        def reorder_cache(self, beam_idx):
+            """Keep these rows, in this order."""
+            super().reorder_cache(beam_idx)
+            self.rooms = None
+
+        def batch_select_indices(self, indices):
+            """The same."""
+            super().batch_select_indices(indices)
+            self.rooms = None
+
+    return RoomyLayer
+
+
+def roomy(x, needed: int):
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
+    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    room[:, :, : x.shape[2]] = x
+    return room
+
+
+def give_room(cache) -> None:
+    """Let each layer of a cache that holds the keys and values of all tokens, and nothing else, grow by blocks."""
+    from transformers.cache_utils import Cache, DynamicLayer
+
+    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
+        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+            cache.layers[i] = roomy_layer()(layer.keys, layer.values)
+
+
+def has_plain_layers(cache, config) -> bool:
+    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it.
+
+    Args:
+        config: of the model's text part.
+    """
+    from transformers.cache_utils import DynamicCache
+
+    window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+        return False
+    return all(type(layer) is roomy_layer() for layer in cache.layers)
+
+
+@dataclass
+class Part:
+    """Rows that left a batch together: whose they are, their keys and values, and which columns are of their text."""
+
+    numbers: list[int]
+    layers: list[tuple]  # (keys, values) of each layer, [B, heads, T, D]
+    mask: object  # [B, T], 1 = of the text
+
+
+@dataclass
+class KeptTexts:
+    """Texts of which the keys and values are kept, by the numbers of their conversations."""
+
+    ids: dict[int, list[int]] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+
+    def take(self, order: list[int], mask, cache, places, rows, lengths) -> None:
+        """Keep rows of a batch that is being sampled, without what they were fed after their end.
+
+        Args:
+            order: the numbers of the conversations that the batch began with.
+            mask: [B, T], 1 on the tokens that they had then.
+            places: [b] where in the cache the rows are; None for all, which are then not copied.
+            rows: [B'] which of those that the batch began with each row of the cache is.
+            lengths: [B] how many tokens each of those has said; the last one was not fed.
+        """
+        import torch
+
+        own = rows if places is None else rows[places]
+        pairs = pairs_of(cache)
+        pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
+        columns = torch.arange(cache.get_seq_length(), device=mask.device)
+        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
+        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+
+    def begins(self, texts: dict[int, list[int]]) -> bool:
+        """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
+        for number, ids in texts.items():
+            known = self.ids.get(number)
+            if known is None or len(ids) <= len(known) or ids[: len(known)] != known:
+                return False
+        return True
+
+    def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
+        """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
+
+        The columns of each row are ordered so that its text ends in the last one, with pads before it only.
+
+        Args:
+            last: nothing else will be asked for: what is kept is given up, layer by layer.
+        """
+        import torch
+        from transformers.cache_utils import DynamicCache
+
+        wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
+        order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
+        for part in self.parts:
+            rows = [i for i, number in enumerate(part.numbers) if number in wanted]
+            order += [part.numbers[i] for i in rows]
+            index = torch.tensor(rows, device=part.mask.device, dtype=torch.long)
+            mask, columns = part.mask[index].sort(dim=1, stable=True)
+            masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
+            places.append((index[:, None], columns[:, -width:]))
+        cache = DynamicCache()
+        for layer in range(len(self.parts[0].layers)):
+            pairs = [part.layers[layer] for part in self.parts]
+            rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
+            cache.layers.append(roomy_layer()(*(room[:, :, :width] for room in rooms), rooms))
+            for part in self.parts if last else ():
+                part.layers[layer] = None  # one layer at a time is there twice
+        return order, cache, torch.cat(masks)
+
+
+def pairs_of(cache) -> list[tuple]:
+    """(keys, values) of each layer of a cache with plain layers."""
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def gathered(tensors: list, places: list[tuple], width: int):
+    """A room [B, heads, width + BLOCK, D] of the chosen rows and columns of [., heads, T, D], 0 before where fewer."""
+    first = tensors[0]
+    room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
+    start = 0
+    for x, (rows, columns) in zip(tensors, places, strict=True):
+        picked = x.transpose(1, 2)[rows, columns].transpose(1, 2)
+        room[start : start + len(rows), :, width - columns.shape[1] : width] = picked
+        start += len(rows)
+    return room

@@ -1,0 +1,156 @@
+"""Sampling with the policy: what a cache saves changes no completion.
+
+What is expected comes from the network alone: forward passes of whole texts without pads or a cache, one row at a time.
+"""
+
+import numpy as np
+import pytest
+import torch
+from conftest import save_random_model
+
+from parts import key_cache, sampling
+from parts.sampling import HFEngine, TurnSampler, turn_sampler
+from programs.ppo_train.models import load_models
+from programs.ppo_train.settings import Config
+
+LIMIT = 14
+BETWEEN = [[5], [61, 62, 63, 64, 65], [*range(60, 85)], [71, 72]]  # what is said to conversations 0, 1, … between turns
+STARTS = [[40 + (7 * i + j) % 150 for j in range(2 + 3 * (i % 4))] for i in range(4)]
+PROMPTS = [STARTS[i // 2] for i in range(8)]  # each twice
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """engine(family, settings) of a random model, loaded once; one token in seven ends an answer."""
+    made = {}
+
+    def engine(family: str, **settings) -> HFEngine:
+        config = Config(algorithm="grpo", kl_coef=0.0, max_new_tokens=LIMIT, batch_size=8, precision="fp32", **settings)
+        if family not in made:
+            config.model = save_random_model(family, tmp_path_factory.mktemp(family))
+            made[family] = HFEngine(config, load_models(config, torch.device("cpu")))
+        found = HFEngine.__new__(HFEngine)
+        found.config, found.models, found.decoding = config, made[family].models, made[family].decoding
+        return found
+
+    return engine
+
+
+def text_logprobs(engine, prompt: list[int], answer: list[int]) -> list[float]:
+    """Log-probs of an answer by one forward pass of the text."""
+    with torch.no_grad():
+        logits = engine.models.policy(input_ids=torch.tensor([prompt + answer]), use_cache=False).logits[0].float()
+    dist = torch.log_softmax(logits[len(prompt) - 1 : -1], -1)
+    return dist.gather(-1, torch.tensor(answer)[:, None])[:, 0].tolist()
+
+
+def direct_answer(engine, prompt: list[int], draws) -> list[int]:
+    """An answer drawn token by token, each from a forward pass of the whole text."""
+    answer = []
+    for draw in draws:
+        with torch.no_grad():
+            logits = engine.models.policy(input_ids=torch.tensor([prompt + answer]), use_cache=False).logits[0, -1]
+        cdf = torch.softmax(logits.double(), -1).cumsum(0)
+        answer.append(int((cdf <= draw * cdf[-1]).sum()))
+        if answer[-1] in engine.models.eos_ids:
+            break
+    return answer
+
+
+def noise(seed: int, rows: int = len(PROMPTS)):
+    return np.random.default_rng(seed).random((rows, LIMIT))
+
+
+def check(engine, prompts, found, draws) -> None:
+    """Completions are those of the direct way, their log-probs those of the texts."""
+    for prompt, (ids, logprobs), own in zip(prompts, found, draws, strict=True):
+        assert ids == direct_answer(engine, prompt, own)
+        assert logprobs == pytest.approx(text_logprobs(engine, prompt, ids), abs=1e-5)
+
+
+def played(engine, generate, turns: int = 3):
+    """Conversations of PROMPTS, every second of which ends after its second turn; checked turn by turn."""
+    texts, numbers = list(PROMPTS), list(range(len(PROMPTS)))
+    for turn in range(turns):
+        draws = noise(turn)[numbers]
+        found = generate([texts[n] for n in numbers], draws, numbers)
+        check(engine, [texts[n] for n in numbers], found, draws)
+        for number, (ids, _) in zip(numbers, found, strict=True):
+            texts[number] = texts[number] + ids + BETWEEN[number % len(BETWEEN)] + [90]
+        numbers = [n for n in reversed(numbers) if turn == 0 or n % 2]
+    return texts
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gpt_neox"])
+def test_turns_gone_on_with_are_those_of_the_whole_text(engines, family, monkeypatch):
+    engine = engines(family)
+    assert engine.decoding.plain
+    read = []
+    real = sampling.cached_states
+    monkeypatch.setattr(
+        sampling, "cached_states", lambda m, ids, *rest: (read.append(ids.shape), real(m, ids, *rest))[1]
+    )
+    played(engine, turn_sampler(engine))
+    assert read[0][0] == 4, "equal prompts are read once"
+    assert [rows for rows, _ in read[1:]] == [2, 6, 4], "only what is new, long texts apart"
+    assert read[1][1] <= 27 and max(width for _, width in read[2:]) <= 7
+
+
+def test_rooms_grow_rows_leave_and_nothing_changes(engines, monkeypatch):
+    engine = engines("llama")
+    expected = engine.generate(PROMPTS, noise(5))
+    monkeypatch.setattr(key_cache, "BLOCK", 3)
+    found = engine.generate(PROMPTS, noise(5))
+    assert [ids for ids, _ in found] == [ids for ids, _ in expected]
+    check(engine, PROMPTS, found, noise(5))
+    assert len({len(ids) for ids, _ in found}) > 3, "rows end at different times"
+
+
+def test_what_does_not_fit_one_batch_is_sampled_as_before(engines):
+    engine = engines("llama", rollout_batch_size=5)
+    sampler = TurnSampler(engine)
+    whole, parts = (played(engines("llama", rollout_batch_size=size), turn_sampler(engine)) for size in (0, 5))
+    assert whole == parts
+    sampler.generate(PROMPTS, noise(0), list(range(8)))
+    assert not sampler.kept.ids and not sampler.kept.parts
+    sampler.generate(PROMPTS[:4], noise(0)[:4], [0, 1, 2, 3])
+    assert {*sampler.kept.ids} == {0, 1, 2, 3}
+
+
+def test_a_text_that_is_no_continuation_is_read_whole(engines):
+    engine = engines("llama")
+    sampler = TurnSampler(engine)
+    sampler.generate(PROMPTS, noise(0), list(range(8)))
+    others = [[9, *prompt, 8] for prompt in PROMPTS]
+    check(engine, others, sampler.generate(others, noise(1), list(range(8))), noise(1))
+
+
+def test_without_reuse_every_prompt_is_read(engines, monkeypatch):
+    engine, read = engines("llama", reuse_prefill=False), []
+    real = sampling.cached_states
+    monkeypatch.setattr(
+        sampling, "cached_states", lambda m, ids, *rest: (read.append(ids.shape), real(m, ids, *rest))[1]
+    )
+    assert played(engine, turn_sampler(engine)) == played(engines("llama"), turn_sampler(engines("llama")))
+    assert [rows for rows, _ in read[:3]] == [8, 8, 4] and read[2][1] > 20
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3", "falcon_h1"])
+def test_caches_that_forget_are_not_gone_on_with(engines, family):
+    """Windows and recurrent states: each turn reads the whole text."""
+    engine = engines(family)
+    assert not engine.decoding.plain
+    played(engine, turn_sampler(engine))
+
+
+def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
+    """Where positions count pads too, the probe sees it."""
+    engine = engines("llama")
+    real = sampling.KeptTexts.cache_of
+
+    def faulty(self, numbers):
+        order, cache, mask = real(self, numbers)
+        return order, cache, torch.ones_like(mask)
+
+    monkeypatch.setattr(key_cache.KeptTexts, "cache_of", faulty)
+    assert not HFEngine(engine.config, engine.models).decoding.plain
