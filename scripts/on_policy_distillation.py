@@ -2269,7 +2269,7 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "tokenizer": "--model",
     "seed": "--seed",
     "gpu_memory_utilization": "--vllm_memory",
-    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
     "logprobs_mode": "to leave it out",
     "distributed_executor_backend": "to leave it out",
     "tensor_parallel_size": "to leave it out: each process has an engine of its own",
@@ -2289,6 +2289,8 @@ class VllmEngine:
         self.watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or --rollout_engine hf")
         longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
         length = config.max_prompt_tokens + config.max_new_tokens
+        if getattr(config, "environment", ""):
+            length = config.conversation_tokens
         settings = {
             "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,

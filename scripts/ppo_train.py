@@ -445,8 +445,6 @@ def check_environment(config: Config) -> None:
     by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
     known = f"expected one of {', '.join(TURN_BASELINES)}"
     need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
-    vllm = c.environment and c.rollout_engine == "vllm"
-    need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
     check_room(c, c.max_prompt_tokens)
 
 
@@ -4137,7 +4135,7 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "tokenizer": "--model",
     "seed": "--seed",
     "gpu_memory_utilization": "--vllm_memory",
-    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
     "logprobs_mode": "to leave it out",
     "distributed_executor_backend": "to leave it out",
     "tensor_parallel_size": "to leave it out: each process has an engine of its own",
@@ -4157,6 +4155,8 @@ class VllmEngine:
         self.watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or --rollout_engine hf")
         longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
         length = config.max_prompt_tokens + config.max_new_tokens
+        if getattr(config, "environment", ""):
+            length = config.conversation_tokens
         settings = {
             "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,
@@ -5184,10 +5184,10 @@ def converse(
     """Play and score one conversation per row; every process gets the whole batch.
 
     Args:
-        noise: uniform draws [rows, max_turns x max_new_tokens], those of a turn after those of the turn before; None
-            decodes greedily.
+        noise: uniform draws [rows, max_turns x those of an answer], those of a turn after those of the turn before;
+            None decodes greedily.
     """
-    width = config.max_new_tokens
+    width = 0 if noise is None else noise.shape[1] // config.max_turns
 
     def conversations(mine: list[dict], draws) -> list[dict]:
         def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list:
@@ -5265,7 +5265,7 @@ def rollout(
         picked = batch_rows(rows, config, start, count)
         start += count
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
-        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # the first seeds vLLM
+        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
         noise = np.random.default_rng(seed).random((count * size, width))
         samples = sample(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)
