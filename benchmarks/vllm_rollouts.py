@@ -50,20 +50,26 @@ def measure(rows: int, tokens: int, repeats: int) -> None:
         models.eos_ids = [SHAPE["vocab_size"] - 1]  # so that hardly a row ends early
         engines = {"hf": HFEngine(config, models), "vllm": VllmEngine(config, models)}
         vllm = engines["vllm"]
-        seeded = vllm.vllm.SamplingParams
+        together = vllm.llm.generate
         prompts = [[5 + i % 50] * 16 for i in range(rows)]
         noise = np.random.default_rng(0).random((rows, tokens))
         seconds: dict[str, list[float]] = {}
+
+        def seed_each(requests, params, **given):
+            each = [params.clone() for _ in requests]
+            for i, one in enumerate(each):
+                one.seed = i
+            return together(requests, each, **given)
+
         for _ in range(repeats):
-            for name in ("hf", "vllm", "vllm, one generator"):
-                if name.endswith("generator"):
-                    vllm.vllm.SamplingParams = lambda seed, **given: seeded(**given)
+            for name in ("hf", "vllm", "vllm, a seed each"):
+                vllm.llm.generate = seed_each if name.endswith("each") else together
                 start = time.perf_counter()
                 made = engines[name.partition(",")[0]].generate(prompts, noise)
                 spent = time.perf_counter() - start
-                vllm.vllm.SamplingParams = seeded
                 print(f"  {name}: {spent:.1f} s", flush=True)
                 seconds.setdefault(name, []).append(spent / sum(len(ids) for ids, _ in made))
+            vllm.llm.generate = together
             for name, call in (("copy", lambda: vllm.sync(7)), ("check", lambda: vllm.check(7))):
                 start = time.perf_counter()
                 call()

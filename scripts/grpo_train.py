@@ -32,7 +32,8 @@ Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_tra
     python scripts/grpo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 --output_dir runs/2
     accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
 
-Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5 vLLM has other weights than the policy,
+128 + n saved and stopped by signal n.
 """
 
 import argparse
@@ -63,7 +64,7 @@ import threading
 import time
 import traceback
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -300,6 +301,12 @@ class Config(BaseConfig):
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
     vllm_args: list[str] = setting(
         [], "key=value …: any other argument of vLLM's engine in colocate mode", free=True, several=True
+    )
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's (colocate), the first two steps too, and of "
+        "log-probs in every log entry (0: never)",
+        free=True,
     )
     # algorithm
     loss_type: str = setting(
@@ -2748,6 +2755,154 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+# -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
+
+
+class StaleSamplerError(UserError):
+    """The sampler does not have the policy's weights."""
+
+    code = 5
+
+
+def checksums(x, dtype):
+    """Sum and sum of squares of a tensor's elements as `dtype` has them, [2] in float64.
+
+    Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
+    """
+    import torch
+
+    total = torch.zeros(2, dtype=torch.float64, device=x.device)
+    for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
+        piece = piece.to(dtype).double()
+        total += torch.stack([piece.sum(), piece.square().sum()])
+    return total
+
+
+def same_checksums(a, b, count: int) -> bool:
+    """Whether two checksums of `count` elements agree up to the rounding of float64 sums; NaN does not."""
+    largest = max(a[1].item(), b[1].item())
+    sums = abs(a[0] - b[0]).item() <= 1e-12 * (count * largest) ** 0.5  # at least 1e-12 sum |x|
+    return sums and abs(a[1] - b[1]).item() <= 1e-12 * largest
+
+
+def held_by(layer, name: str, dtype):
+    """A parameter as a layer of vLLM computes with it; None where it is rounded or packed beyond recognition.
+
+    On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
+    a layer makes of one-hot inputs is exact.
+    """
+    import torch
+
+    x = layer._parameters[name]
+    packed = name == "weight" and hasattr(layer, "cpu_linear")
+    if packed and not x.numel():
+        width = layer.input_size_per_partition
+    elif packed and type(layer).__name__ == "ParallelLMHead":
+        width = x.shape[1]
+    else:
+        return x if x.dtype == dtype and x.numel() else None
+    rows = torch.eye(width, dtype=dtype).split(256)
+    return torch.cat([layer.cpu_linear(part, x, None) for part in rows])  # [in, out]: the matrix, transposed
+
+
+def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]]) -> str | None:
+    """What vLLM calls the tensor that it keeps a tensor of the policy in, such as qkv_proj for q_proj."""
+    if name in names:
+        return name
+    module, _, leaf = name.rpartition(".")
+    parent, _, own = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
+    return next((found for found in fused if found in names), None)
+
+
+def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
+    """Compare the policy's tensors with those of a vLLM model after a copy.
+
+    Args:
+        named: (name, tensor) as they were copied.
+        sampler: vLLM's network.
+
+    Returns:
+        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
+    """
+    import torch
+
+    layers = {
+        f"{prefix}.{name}".lstrip("."): (layer, name)
+        for prefix, layer in sampler.named_modules()
+        for name in layer._parameters
+        if layer._parameters[name] is not None
+    }
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
+    expected, lost = {}, []
+    for name, x in named:
+        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if found is None:
+            lost.append(name)
+            continue
+        own = checksums(x, dtype)
+        count, total = expected.get(found, (0, torch.zeros_like(own)))
+        expected[found] = count + x.numel(), total + own
+    wrong = []
+    for name, (layer, leaf) in layers.items():
+        x = held_by(layer, leaf, dtype)
+        if x is None or name not in expected:
+            lost.append(name)
+            continue
+        count, total = expected[name]
+        if not same_checksums(checksums(x, dtype).to(total.device), total, count):
+            wrong.append(name)
+    return wrong, lost
+
+
+class SyncCheck:
+    """When a sampler is compared with the policy, and what is said where they differ.
+
+    Args:
+        every: steps between comparisons; those of the first two steps come too (0: none at all).
+        advice: what to try where they differ.
+    """
+
+    def __init__(self, every: int, advice: str):
+        self.every, self.advice, self.checked, self.partly = every, advice, None, False
+
+    def due(self, step: int) -> bool:
+        """Whether to compare the copy after `step` updates; each step's first copy only."""
+        first = self.checked is None or step == 1
+        if not self.every or step == self.checked or not (first or step % self.every == 0):
+            return False
+        self.checked = step
+        return True
+
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
+                f"tensors: {names}; expected equal checksums; try {self.advice}"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+
+    def judge(self, step: int, gap: float, exact: bool) -> None:
+        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
+
+        Args:
+            exact: both compute in float32.
+        """
+        most = 0.01 if exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
+                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
+                "or --check_sync 0 if the sampler is meant to be another"
+            )
+
+
 # ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
 
 # 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
@@ -4259,16 +4414,56 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
         vllm_generation.LLM = build
 
 
-def repair_copies(config: Config, trainer) -> None:
-    """On a CPU let TRL's engine load its layers anew: vLLM packs their matrices there, and TRL's copy finds none."""
-    if config.use_vllm == "colocate" and trainer.args.use_cpu:
-        trainer.vllm_generation.sync_weights = functools.partial(reload_layers, trainer.vllm_generation)
+def watch_copies(config: Config, trainer) -> SyncCheck | None:
+    """Compare the weights of TRL's engine with the policy's after copies, as --check_sync says; None without vLLM.
+
+    On a CPU the engine's layers are loaded anew: vLLM packs their matrices there, and TRL's own copy finds none.
+    """
+    if not config.use_vllm:
+        return None
+    watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or to leave --use_vllm out")
+    if config.use_vllm == "colocate":  # of a server's weights only the log-probs tell
+        engine = trainer.vllm_generation
+        copy = functools.partial(reload_layers, engine) if trainer.args.use_cpu else engine.sync_weights
+        engine.sync_weights = functools.partial(copy_and_compare, trainer, copy, watch)
+    return watch
+
+
+def copy_and_compare(trainer, copy: Callable, watch: SyncCheck) -> None:
+    """Copy the policy's weights into TRL's engine, and compare them where that is due."""
+    copy()
+    engine, step = trainer.vllm_generation, trainer.state.global_step
+    if engine.tensor_parallel_size > 1 or not watch.due(step):  # an engine on several GPUs has shards of tensors
+        return
+    failure = None
+    try:
+        watch.compare(step, with_tied_head(engine), network_of(engine).get_model())
+    except Exception as error:  # the other processes wait for this one: tell them
+        failure = error
+    gather_rows([], failure)
+
+
+def judge_logprobs(config: Config, args, watch: SyncCheck | None, step: int, logs: dict) -> None:
+    """Raise StaleSamplerError where TRL found sampler and trainer too far apart in the mean since its last log entry.
+
+    What top-p and the like leave of a distribution has other log-probs than the trainer's.
+    """
+    gap = logs.get("sampling/sampling_logp_difference/mean")
+    whole = config.top_p == 1 and not config.top_k and not args.min_p and args.repetition_penalty == 1
+    if watch and watch.every and gap is not None and whole and not args.generation_kwargs:
+        rounded = any(pair.startswith("quantization") for pair in config.vllm_args)
+        exact = config.use_vllm == "colocate" and sampler_dtype(config, args) == "float32" and not rounded
+        watch.judge(step, gap, exact)
+
+
+def network_of(engine):
+    """What runs vLLM's model in this process."""
+    return engine.llm.llm_engine.model_executor.driver_worker.model_runner
 
 
 def reload_layers(engine) -> None:
     """Copy the policy's weights into TRL's engine, adapters merged, and forget cached prefixes."""
-    runner = engine.llm.llm_engine.model_executor.driver_worker.model_runner
-    runner.reload_weights(weights_iterator=with_tied_head(engine))
+    network_of(engine).reload_weights(weights_iterator=with_tied_head(engine))
     engine.llm.reset_prefix_cache()
 
 
@@ -4279,7 +4474,8 @@ def with_tied_head(engine) -> Iterator[tuple]:
     for name, x in engine._iter_named_params():
         names.add(name)
         yield name, x
-    if "lm_head.weight" not in names:
+    whole = not engine._dist.is_fsdp and head.weight.numel()  # else this process has a shard of it
+    if "lm_head.weight" not in names and whole:
         yield "lm_head.weight", head.weight.data
 
 
@@ -4303,7 +4499,7 @@ class GrpoRun:
     ):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
         self.setup = setup  # what conversations are played with
-        self.trainer = self.log = self.stop = None
+        self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
 
@@ -4428,6 +4624,7 @@ class GrpoRun:
                 "or a higher --beta"
             )
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
+        judge_logprobs(self.config, args, self.watch, step, logs)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
             names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
             raise RewardError(
@@ -4498,7 +4695,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
-    repair_copies(config, trainer)
+    run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
     for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data

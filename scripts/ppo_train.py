@@ -453,8 +453,6 @@ def check_environment(config: Config) -> None:
     by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
     known = f"expected one of {', '.join(TURN_BASELINES)}"
     need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
-    vllm = c.environment and c.rollout_engine == "vllm"
-    need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
     check_room(c, c.max_prompt_tokens)
 
 
@@ -4364,6 +4362,53 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     return wrong, lost
 
 
+class SyncCheck:
+    """When a sampler is compared with the policy, and what is said where they differ.
+
+    Args:
+        every: steps between comparisons; those of the first two steps come too (0: none at all).
+        advice: what to try where they differ.
+    """
+
+    def __init__(self, every: int, advice: str):
+        self.every, self.advice, self.checked, self.partly = every, advice, None, False
+
+    def due(self, step: int) -> bool:
+        """Whether to compare the copy after `step` updates; each step's first copy only."""
+        first = self.checked is None or step == 1
+        if not self.every or step == self.checked or not (first or step % self.every == 0):
+            return False
+        self.checked = step
+        return True
+
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
+                f"tensors: {names}; expected equal checksums; try {self.advice}"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+
+    def judge(self, step: int, gap: float, exact: bool) -> None:
+        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
+
+        Args:
+            exact: both compute in float32.
+        """
+        most = 0.01 if exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
+                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
+                "or --check_sync 0 if the sampler is meant to be another"
+            )
+
+
 def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
     """Mean |difference| of the sampler's log-probs of the tokens that it sampled and the policy's own."""
     import torch
@@ -4471,6 +4516,26 @@ def restore_rng(states: dict) -> None:
         torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
 
 
+@contextlib.contextmanager
+def untouched_generators(seed: int | None = None) -> Iterator[None]:
+    """Leave the generators as they were, whatever the block draws from them, or seeds.
+
+    Args:
+        seed: 32 bits that they begin with in the block; None lets them go on.
+    """
+    import numpy as np
+    import torch
+
+    states = rng_state()
+    try:
+        if seed is not None:
+            for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+                set_seed(seed)
+        yield
+    finally:
+        restore_rng(states)
+
+
 # -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
 
 OURS = {  # arguments of the engine that follow from the run's settings
@@ -4478,7 +4543,7 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "tokenizer": "--model",
     "seed": "--seed",
     "gpu_memory_utilization": "--vllm_memory",
-    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
     "logprobs_mode": "to leave it out",
     "distributed_executor_backend": "to leave it out",
     "tensor_parallel_size": "to leave it out: each process has an engine of its own",
@@ -4494,9 +4559,12 @@ class VllmEngine:
     def __init__(self, config: BaseConfig, models: Models):
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
-        self.config, self.models, self.checked, self.partly = config, models, None, False
+        self.config, self.models = config, models
+        self.watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or --rollout_engine hf")
         longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
         length = config.max_prompt_tokens + config.max_new_tokens
+        if getattr(config, "environment", ""):
+            length = config.conversation_tokens
         settings = {
             "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,
@@ -4509,13 +4577,11 @@ class VllmEngine:
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
-        states = rng_state()
         try:
-            self.llm = self.vllm.LLM(model=config.model, **settings)
+            with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
+                self.llm = self.vllm.LLM(model=config.model, **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-        finally:
-            restore_rng(states)  # it seeds all of them anew, and rewards may draw from them
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -4545,9 +4611,8 @@ class VllmEngine:
         with torch.no_grad():
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        every = self.config.check_sync
-        if every and step != self.checked and (self.checked is None or step == 1 or step % every == 0):
-            self.checked, failure = step, None
+        if self.watch.due(step):
+            failure = None
             try:
                 self.check(step)
             except Exception as error:  # the other processes wait for this one: tell them
@@ -4559,39 +4624,30 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            wrong, lost = compare_weights(self.weights(), self.network().get_model())
-        what, mend = f"step {step}: got a sampler with other weights than the policy's after the copy", f"`{VLLM_PIP}`"
-        if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
-            raise StaleSamplerError(
-                f"{what}, {len(wrong)} tensors: {names}; expected equal checksums; try {mend}, or --rollout_engine hf"
-            )
-        if lost and not self.partly:
-            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
-            self.partly = True
+            self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
-        outputs = self.generate(prompts, [[0.25], [0.5], [0.75]], limit=8)
-        gap, most = logprob_gap(self.config, self.models, prompts, outputs), 0.01 if self.exact else 0.5
-        if not gap <= most:
-            raise StaleSamplerError(
-                f"{what}: log-probs differ by {gap:.3g} in the mean; expected at most {most:g} with this precision; "
-                f"try {mend}, --rollout_engine hf, or --check_sync 0 if the sampler is meant to be another"
-            )
+        outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
+        self.watch.judge(step, logprob_gap(self.config, self.models, prompts, outputs), self.exact)
 
     def generate(self, prompts: list[list[int]], noise, limit: int = 0) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; the first draw of each row of `noise` seeds that row.
+        """As HFEngine.generate, but all rows draw from one generator, which the first draw of `noise` seeds.
+
+        The same prompts, draws and weights give the same batch; a row's completion depends on the rest of its batch.
+        A seed for each row would keep vLLM from sampling all rows at once.
 
         Args:
             limit: most tokens of a completion, where it is not max_new_tokens.
         """
+        if not prompts:
+            return []
         length = min(limit or self.config.max_new_tokens, self.config.max_new_tokens)
         shared = {"max_tokens": length, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
         shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
-        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
-        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
+        params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
-        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+        with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
+            outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]
@@ -5536,10 +5592,10 @@ def converse(
     """Play and score one conversation per row; every process gets the whole batch.
 
     Args:
-        noise: uniform draws [rows, max_turns x max_new_tokens], those of a turn after those of the turn before; None
-            decodes greedily.
+        noise: uniform draws [rows, max_turns x those of an answer], those of a turn after those of the turn before;
+            None decodes greedily.
     """
-    width = config.max_new_tokens
+    width = 0 if noise is None else noise.shape[1] // config.max_turns
 
     def conversations(mine: list[dict], draws) -> list[dict]:
         generate = turn_sampler(engine)
@@ -5619,7 +5675,7 @@ def rollout(
         picked = batch_rows(rows, config, start, count)
         start += count
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
-        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
+        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
         noise = np.random.default_rng(seed).random((count * size, width))
         samples = sample(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)

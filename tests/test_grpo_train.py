@@ -1,5 +1,6 @@
 """GRPO through TRL: every flag reaches TRL, runs and what they leave, resuming, stages, processes, and bad input."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -244,6 +245,7 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     "load_in_4bit": "test_bad_input_is_told_in_the_users_words",  # and tests/test_four_bit.py
     **dict.fromkeys(("plot_every", "eval_every"), "test_run_leaves_what_it_should"),
     "vllm_args": "test_trls_engine_gets_a_dtype_and_the_seed",  # and tests/with_vllm
+    "check_sync": "test_logprobs_far_from_the_trainers_end_the_run",  # and tests/with_vllm
     "resume": "test_killed_and_resumed_equals_uninterrupted",
     "dry_run": "test_dry_run_prints_the_batch_arithmetic",
     **dict.fromkeys(
@@ -616,6 +618,35 @@ def test_trls_engine_gets_a_dtype_and_the_seed(monkeypatch, flags, dtype):
         made = vllm_generation.LLM(model="m", seed=1)
     assert made == {"model": "m", "seed": 8, "dtype": dtype, "enforce_eager": True}
     assert vllm_generation.LLM is build
+
+
+@pytest.mark.parametrize(
+    ("flags", "gap", "ends"),
+    [
+        ([], 0.02, True),
+        ([], float("nan"), True),
+        ([], 0.005, False),
+        ([], None, False),
+        (["--precision=bf16"], 0.02, False),
+        (["--precision=bf16"], 0.6, True),
+        (["--vllm_args", "quantization=fp8"], 0.02, False),
+        (["--top_p=0.9"], 0.6, False),
+        (["--trainer_args", "min_p=0.1"], 0.6, False),
+        (["--check_sync=0"], 0.6, False),
+    ],
+)
+def test_logprobs_far_from_the_trainers_end_the_run(flags, gap, ends):
+    """TRL's mean difference in a log entry; rounded samplers may be farther away, and top-p moves it by itself."""
+    flags = ["--use_vllm=colocate", "--use_cpu", *flags]
+    config, args = grpo.parse_arguments(flags), trl_args(*flags)
+    logs = {} if gap is None else {"sampling/sampling_logp_difference/mean": gap}
+    watch = grpo.SyncCheck(config.check_sync, "another")
+    with (
+        contextlib.nullcontext() if not ends else pytest.raises(grpo.UserError, match=r"step 3: .* differ by") as error
+    ):
+        grpo.judge_logprobs(config, args, watch, 3, logs)
+    assert not ends or error.value.code == 5
+    grpo.judge_logprobs(config, args, None, 3, logs)  # without vLLM
 
 
 def test_vllm_evaluates_greedily_and_keeps_its_temperature():

@@ -376,59 +376,6 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
 # ------------------------------------------------------------------------------------------------ vLLM
 
 
-FAKE_VLLM = '''
-"""The parts of vLLM that the trainer uses, on a Hugging Face model in this process; it refuses what vLLM would."""
-
-from types import SimpleNamespace
-
-import torch
-from transformers import AutoModelForCausalLM
-
-__version__ = "0.30.0"
-
-
-class SamplingParams:
-    def __init__(self, *, max_tokens, stop_token_ids, logprobs, temperature, detokenize, seed=None):
-        self.__dict__.update(locals())
-
-
-class LLM:
-    def __init__(self, model, *, dtype, gpu_memory_utilization, max_model_len, distributed_executor_backend,
-                 logprobs_mode, seed, enforce_eager):
-        assert logprobs_mode == "processed_logprobs" and dtype == "float32"
-        self.model, self.max_model_len = AutoModelForCausalLM.from_pretrained(model), max_model_len
-        self.loads = self.resets = 0
-        runner = SimpleNamespace(reload_weights=self.reload_weights, get_model=lambda: self.model)
-        worker = SimpleNamespace(model_runner=runner)
-        self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
-
-    def reload_weights(self, weights_iterator):
-        self.model.load_state_dict(dict(weights_iterator), strict=True)
-        self.loads += 1
-
-    def reset_prefix_cache(self):
-        self.resets += 1
-
-    def generate(self, requests, params, use_tqdm):
-        assert self.resets == self.loads and not use_tqdm
-        return [self.one(r["prompt_token_ids"], p) for r, p in zip(requests, params, strict=True)]
-
-    @torch.no_grad()
-    def one(self, prompt, p):
-        assert len(prompt) + p.max_tokens <= self.max_model_len
-        generator, ids, kept = torch.Generator().manual_seed(p.seed or 0), [], []
-        while len(ids) < p.max_tokens and not set(ids[-1:]) & set(p.stop_token_ids):
-            logits = self.model(input_ids=torch.tensor([prompt + ids])).logits[0, -1]
-            logprobs = torch.log_softmax(logits / (p.temperature or 1.0), -1)
-            if p.temperature:
-                ids.append(torch.multinomial(logprobs.exp(), 1, generator=generator).item())
-            else:
-                ids.append(logprobs.argmax().item())
-            kept.append({ids[-1]: SimpleNamespace(logprob=logprobs[ids[-1]].item())})
-        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tuple(ids), logprobs=kept)])
-'''
-
-
 def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
     with contextlib.suppress(ImportError):
         import vllm  # noqa: F401
@@ -438,26 +385,6 @@ def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
     assert code == 2
     assert "got --rollout_engine vllm" in error and "pip install 'vllm>=0.22,<0.31'" in error
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.filterwarnings("ignore:fan_in_fan_out")  # peft says that it handles GPT-2's transposed layers
-@pytest.mark.parametrize(("family", "rank"), [("tiny_lm", 0), ("tiny_lm", 2), ("gpt2", 2)])
-def test_the_vllm_engine_samples_from_the_current_policy(ours, data, tmp_path, monkeypatch, family, rank):
-    """Sampler and trainer agree after the weights have moved, so they were copied under the right names."""
-    (tmp_path / "vllm.py").write_text(FAKE_VLLM)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    out = tmp_path / "run"
-    flags = [*SIZES, "--steps=3", "--lr=3e-3", "--temperature=0.8", "--rollout_engine=vllm", f"--output_dir={out}"]
-    flags += ["--missing_eos_penalty=1"]  # a random model earns nothing else
-    model = TINY_LM if family == "tiny_lm" else save_random_model(family, tmp_path / family)
-    code, _, error = ours(*data, *flags, f"--model={model}", f"--lora_rank={rank}", "--max_prompt_tokens=100")
-    sys.modules.pop("vllm", None)
-    assert code == 0, error
-    lines = metrics(out)
-    assert all(line["rollout/logprob_gap_max"] < 1e-3 for line in lines[1:])
-    assert "a form of its own" not in error, "every tensor has been compared"
-    assert abs(lines[-1]["kl/ref"]) > 1e-3, "the policy has moved, so stale weights would show"
 
 
 # ------------------------------------------------------------------------------------------------ settings

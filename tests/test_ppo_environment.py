@@ -515,7 +515,6 @@ def test_two_processes_play_the_conversations_of_one(run, tmp_path):
 
 
 REFUSED = [
-    (["--rollout_engine=vllm"], "try --rollout_engine hf"),
     (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 24"),
     (["--max_turns=100"], "at most the model's 1024"),
     (["--tool_format=hermes"], "environment without tools"),

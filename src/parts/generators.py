@@ -1,6 +1,8 @@
 """The random generators that a user's code may draw from: their states, taken and put back."""
 
+import contextlib
 import random
+from collections.abc import Iterator
 
 
 def rng_state() -> dict:
@@ -22,3 +24,23 @@ def restore_rng(states: dict) -> None:
     torch.set_rng_state(states["torch"].cpu())
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+
+
+@contextlib.contextmanager
+def untouched_generators(seed: int | None = None) -> Iterator[None]:
+    """Leave the generators as they were, whatever the block draws from them, or seeds.
+
+    Args:
+        seed: 32 bits that they begin with in the block; None lets them go on.
+    """
+    import numpy as np
+    import torch
+
+    states = rng_state()
+    try:
+        if seed is not None:
+            for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+                set_seed(seed)
+        yield
+    finally:
+        restore_rng(states)

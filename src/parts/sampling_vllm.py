@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator
 
-from parts.generators import restore_rng, rng_state
-from parts.messages import UserError, say
+from parts.generators import untouched_generators
+from parts.messages import UserError
 from parts.models import Models, unwrapped
 from parts.precision import compute_dtype
 from parts.processes import gather_rows, world
 from parts.settings import BaseConfig
-from parts.sync_check import StaleSamplerError, compare_weights, logprob_gap
+from parts.sync_check import SyncCheck, logprob_gap
 from parts.vllm_options import VLLM_PIP, import_vllm, vllm_options
 
 OURS = {  # arguments of the engine that follow from the run's settings
@@ -17,7 +17,7 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "tokenizer": "--model",
     "seed": "--seed",
     "gpu_memory_utilization": "--vllm_memory",
-    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
     "logprobs_mode": "to leave it out",
     "distributed_executor_backend": "to leave it out",
     "tensor_parallel_size": "to leave it out: each process has an engine of its own",
@@ -33,9 +33,12 @@ class VllmEngine:
     def __init__(self, config: BaseConfig, models: Models):
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
-        self.config, self.models, self.checked, self.partly = config, models, None, False
+        self.config, self.models = config, models
+        self.watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or --rollout_engine hf")
         longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
         length = config.max_prompt_tokens + config.max_new_tokens
+        if getattr(config, "environment", ""):
+            length = config.conversation_tokens
         settings = {
             "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,
@@ -48,13 +51,11 @@ class VllmEngine:
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
-        states = rng_state()
         try:
-            self.llm = self.vllm.LLM(model=config.model, **settings)
+            with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
+                self.llm = self.vllm.LLM(model=config.model, **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-        finally:
-            restore_rng(states)  # it seeds all of them anew, and rewards may draw from them
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -84,9 +85,8 @@ class VllmEngine:
         with torch.no_grad():
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        every = self.config.check_sync
-        if every and step != self.checked and (self.checked is None or step == 1 or step % every == 0):
-            self.checked, failure = step, None
+        if self.watch.due(step):
+            failure = None
             try:
                 self.check(step)
             except Exception as error:  # the other processes wait for this one: tell them
@@ -98,39 +98,30 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            wrong, lost = compare_weights(self.weights(), self.network().get_model())
-        what, mend = f"step {step}: got a sampler with other weights than the policy's after the copy", f"`{VLLM_PIP}`"
-        if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
-            raise StaleSamplerError(
-                f"{what}, {len(wrong)} tensors: {names}; expected equal checksums; try {mend}, or --rollout_engine hf"
-            )
-        if lost and not self.partly:
-            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
-            self.partly = True
+            self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
-        outputs = self.generate(prompts, [[0.25], [0.5], [0.75]], limit=8)
-        gap, most = logprob_gap(self.config, self.models, prompts, outputs), 0.01 if self.exact else 0.5
-        if not gap <= most:
-            raise StaleSamplerError(
-                f"{what}: log-probs differ by {gap:.3g} in the mean; expected at most {most:g} with this precision; "
-                f"try {mend}, --rollout_engine hf, or --check_sync 0 if the sampler is meant to be another"
-            )
+        outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
+        self.watch.judge(step, logprob_gap(self.config, self.models, prompts, outputs), self.exact)
 
     def generate(self, prompts: list[list[int]], noise, limit: int = 0) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; the first draw of each row of `noise` seeds that row.
+        """As HFEngine.generate, but all rows draw from one generator, which the first draw of `noise` seeds.
+
+        The same prompts, draws and weights give the same batch; a row's completion depends on the rest of its batch.
+        A seed for each row would keep vLLM from sampling all rows at once.
 
         Args:
             limit: most tokens of a completion, where it is not max_new_tokens.
         """
+        if not prompts:
+            return []
         length = min(limit or self.config.max_new_tokens, self.config.max_new_tokens)
         shared = {"max_tokens": length, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
         shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
-        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
-        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
+        params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
-        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+        with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
+            outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from parts.batches import collate
 from parts.forward import predicting_states, token_logprobs
-from parts.messages import UserError
+from parts.messages import UserError, say
 from parts.models import Models
 from parts.precision import autocast
 from parts.settings import BaseConfig
@@ -106,6 +106,53 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
         if not same_checksums(checksums(x, dtype).to(total.device), total, count):
             wrong.append(name)
     return wrong, lost
+
+
+class SyncCheck:
+    """When a sampler is compared with the policy, and what is said where they differ.
+
+    Args:
+        every: steps between comparisons; those of the first two steps come too (0: none at all).
+        advice: what to try where they differ.
+    """
+
+    def __init__(self, every: int, advice: str):
+        self.every, self.advice, self.checked, self.partly = every, advice, None, False
+
+    def due(self, step: int) -> bool:
+        """Whether to compare the copy after `step` updates; each step's first copy only."""
+        first = self.checked is None or step == 1
+        if not self.every or step == self.checked or not (first or step % self.every == 0):
+            return False
+        self.checked = step
+        return True
+
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
+                f"tensors: {names}; expected equal checksums; try {self.advice}"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+
+    def judge(self, step: int, gap: float, exact: bool) -> None:
+        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
+
+        Args:
+            exact: both compute in float32.
+        """
+        most = 0.01 if exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
+                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
+                "or --check_sync 0 if the sampler is meant to be another"
+            )
 
 
 def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:

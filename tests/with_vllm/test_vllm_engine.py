@@ -45,7 +45,7 @@ def moved(first):
     with torch.no_grad():
         for p in models.policy.parameters():
             p += 0.02 * torch.randn(p.shape, generator=generator)
-    engine.checked = None
+    engine.watch.checked = None
     yield engine
     models.policy.load_state_dict(saved)
 
@@ -76,14 +76,34 @@ def test_logprobs_are_the_policys_at_the_temperature(first, moved):
         assert len(ids) <= config.max_new_tokens
 
 
-def test_a_rows_draw_decides_it_whatever_the_batch(first):
+def test_the_first_draw_decides_the_batch_and_no_generator_moves(first):
     _, models, engine, _ = first
     engine.sync(0)
     prompts, noise = prompts_of(models), np.random.default_rng(1).random((4, 1))
-    whole = engine.generate(prompts, noise)
-    alone = [engine.generate([p], row[None])[0] for p, row in zip(prompts, noise, strict=True)]
-    assert [ids for ids, _ in alone] == [ids for ids, _ in whole]
+    whole, state = engine.generate(prompts, noise), torch.get_rng_state()
+    torch.randn(3), np.random.random(3)  # as rewards may, between two rollouts
+    assert engine.generate(prompts, noise) == whole
     assert [ids for ids, _ in engine.generate(prompts, noise[::-1])] != [ids for ids, _ in whole]
+    torch.set_rng_state(state)
+    engine.generate(prompts, noise)
+    assert (torch.get_rng_state() == state).all() and engine.generate([], noise[:0]) == []
+
+
+def test_rows_of_a_batch_are_drawn_apart_and_by_the_policys_probabilities(first):
+    """First tokens of 6,000 completions of one prompt, their counts against Pearson's chi-square."""
+    config, models, engine, _ = first
+    engine.sync(0)
+    prompt, n = prompts_of(models)[2], 6000
+    tokens = [ids[0] for ids, _ in engine.generate([prompt] * n, np.full((n, 1), 0.3), limit=1)]
+    with torch.no_grad():
+        logits = models.policy(input_ids=torch.tensor([prompt])).logits[0, -1].double()
+    expected = n * torch.softmax(logits / config.temperature, -1)
+    seen = torch.bincount(torch.tensor(tokens), minlength=len(expected))
+    often = expected >= 5
+    pooled = torch.stack([torch.cat([x[often], x[~often].sum()[None]]) for x in (expected, seen)])
+    chi = ((pooled[1] - pooled[0]) ** 2 / pooled[0].clamp(min=1)).sum().item()
+    freedom = int(often.sum())
+    assert freedom >= 3 and chi < freedom + 4 * (2 * freedom) ** 0.5
 
 
 # ------------------------------------------------------------------------------------------------ stale weights
@@ -91,7 +111,7 @@ def test_a_rows_draw_decides_it_whatever_the_batch(first):
 
 def test_copied_weights_pass_and_all_are_compared(moved, capsys):
     moved.sync(0)
-    assert "a form of its own" not in capsys.readouterr().err and moved.checked == 0
+    assert "a form of its own" not in capsys.readouterr().err and moved.watch.checked == 0
 
 
 def test_a_copy_that_is_left_out_is_named(moved, monkeypatch):
@@ -116,7 +136,7 @@ def test_a_copy_that_is_left_out_is_named(moved, monkeypatch):
 )
 def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, lost, named):
     moved.sync(0)
-    moved.checked = None
+    moved.watch.checked = None
     network, copy = moved.network(), moved.network().reload_weights
     alike = {lost, "lm_head.weight"} if "embed" in lost else {lost}  # tied: the later one would replace the earlier
     kept = {name: x.clone() for name, x in moved.weights() if name in alike}
@@ -142,7 +162,7 @@ def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatc
         copy(weights_iterator=((name, x) for name, x in weights_iterator if name != "lm_head.weight"))
 
     moved.sync(0)
-    moved.checked = None
+    moved.watch.checked = None
     with torch.no_grad():
         for p in moved.models.policy.parameters():
             p *= 1.001
@@ -172,13 +192,13 @@ def adapted(first, monkeypatch):
     engine = first[2]
     monkeypatch.setattr(engine, "models", models)
     monkeypatch.setattr(engine, "config", config)
-    engine.checked = None
+    engine.watch.checked = None
     return engine
 
 
 def test_adapters_are_sampled_with(adapted):
     adapted.sync(0)
-    assert adapted.checked == 0
+    assert adapted.watch.checked == 0
     with torch.no_grad(), adapted.models.policy.disable_adapter():
         base = HFEngine(adapted.config, adapted.models).generate(prompts_of(adapted.models), None)
     assert adapted.generate(prompts_of(adapted.models), None) != base
@@ -200,12 +220,12 @@ def test_an_adapter_that_is_not_merged_is_noticed(adapted, monkeypatch):
 def test_comparisons_come_at_the_first_steps_and_every_so_many(first, monkeypatch):
     engine, seen = first[2], []
     monkeypatch.setattr(engine, "check", seen.append)
-    monkeypatch.setattr(engine, "checked", None)
+    monkeypatch.setattr(engine.watch, "checked", None)
     for step in (0, 0, 1, 1, 2, 49, 50, 50, 51, 100):  # an evaluation copies the weights too
         engine.sync(step)
     assert seen == [0, 1, 50, 100]
-    monkeypatch.setattr(engine.config, "check_sync", 0)
-    engine.checked = None
+    monkeypatch.setattr(engine.watch, "every", 0)
+    engine.watch.checked = None
     engine.sync(100)
     assert len(seen) == 4
 

@@ -1,9 +1,12 @@
 """evaluation.py and grpo_train.py with the real vLLM."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from conftest import EVAL_DATA, TINY_LM, load_script, run_script
+from conftest import EVAL_DATA, TINY_LM, load_script, run_script, script_env
 from vllm_helpers import ENV, metrics
 
 
@@ -59,22 +62,43 @@ def test_vllm_gives_the_figures_of_the_policy_itself(folder, moved_model, which)
 
 @pytest.fixture(scope="module")
 def grpo(folder):
-    """A run of grpo_train.py in a process of its own, with TRL's vLLM in it."""
-    out = folder / "grpo"
-    flags = ["--use_vllm=colocate", "--vllm_args", "max_num_seqs=64", "--use_cpu", "--steps=6", "--temperature=0.8"]
-    flags += ["--per_device_train_batch_size=64", "--max_completion_length=24", "--max_prompt_length=40"]
-    flags += ["--eval_every=0"]
-    done = run_script("grpo_train", *flags, f"--output_dir={out}", env=ENV, fresh=True, timeout=1800)
+    """Exit codes and messages of the runs of grpo_runs.py, in a process of their own with TRL's vLLM in it."""
+    command = [sys.executable, str(Path(__file__).with_name("grpo_runs.py")), str(folder)]
+    done = subprocess.run(command, env=script_env(ENV), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
-    return metrics(out)
+    return json.loads((folder / "outcomes.json").read_text())
 
 
-def test_trl_learns_with_vllm_in_its_process(grpo):
-    assert grpo[-1]["eval/accuracy"] > grpo[0]["eval/accuracy"] + 0.15
-    gaps = [line["rollout/logprob_gap_max"] for line in grpo if "rollout/logprob_gap_max" in line]
+def test_trl_learns_with_vllm_in_its_process(grpo, folder):
+    assert grpo["learns"][0] == 0, grpo["learns"][1]
+    lines = metrics(folder / "learns")
+    assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"] + 0.15
+    gaps = [line["rollout/logprob_gap_max"] for line in lines if "rollout/logprob_gap_max" in line]
     assert len(gaps) == 6 and max(gaps) < 1e-4, (
         "0.36 at the sixth step where the output layer is left out of the copies"
     )
+
+
+def test_adapters_that_trl_merges_pass_the_comparison(grpo, folder):
+    assert grpo["adapters"][0] == 0, grpo["adapters"][1]
+    gaps = [line["rollout/logprob_gap_max"] for line in metrics(folder / "adapters") if "policy/loss" in line]
+    assert len(gaps) == 3 and max(gaps) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "told"),
+    [
+        ("skipped", 1, "tensors: model."),
+        ("partly", 1, "1 tensors: model.layers.1.self_attn.qkv_proj.weight;"),
+        ("twice", 1, "log-probs differ by"),
+        ("unmerged", 2, "log-probs differ by"),
+    ],
+)
+def test_a_sampler_with_other_weights_ends_trls_run(grpo, folder, fault, step, told):
+    """Exit code 5: a copy left out, one tensor not copied, a temperature applied twice, adapters not merged."""
+    code, said = grpo[fault]
+    assert code == 5 and f"step {step}: got a sampler w" in said and told in said, said
+    assert "Traceback" not in said and len(metrics(folder / fault)) < 5
 
 
 def test_a_server_needs_a_gpu(folder):

@@ -53,3 +53,36 @@ def untimed(folder: Path) -> list[dict]:
 def prompts_of(models) -> list[list[int]]:
     """A few sums, as token ids."""
     return [models.tokenizer.encode(text) for text in ("12+30=", "7+5=", "99+1=", "34+71=")]
+
+
+def with_wider_heads(source, target: Path, size: int = 96) -> Path:
+    """A Llama's folder written anew with attention heads of `size`: the same function, for vLLM's kernels on a CPU.
+
+    The new dimensions are zeros. Rotary embeddings turn dimension j of either half by theta^(-2j / size): the old ones
+    move to where they turn as before. Scores are divided by the root of `size`, so that the queries grow by its ratio.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    old = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    narrow = old.config.head_dim
+    ratio, half = size // narrow, narrow // 2
+    place = torch.cat([torch.arange(half) * ratio, size // 2 + torch.arange(half) * ratio])
+    config = type(old.config).from_dict({**old.config.to_dict(), "head_dim": size})
+    new = type(old)(config)
+    found = dict(old.state_dict())
+    for name, x in found.items():
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight")):
+            x = x.t() if "o_proj" in name else x  # [heads x size, hidden]
+            wide = torch.zeros(len(x) // narrow, size, x.shape[1])
+            wide[:, place] = x.view(-1, narrow, x.shape[1]) * ((size / narrow) ** 0.5 if "q_proj" in name else 1.0)
+            wide = wide.flatten(0, 1)
+            found[name] = wide.t().contiguous() if "o_proj" in name else wide
+    new.load_state_dict(found)
+    ids = torch.arange(5, 45)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(new(ids).logits, old(ids).logits, rtol=0, atol=1e-4)
+    new.generation_config = old.generation_config
+    new.save_pretrained(target)
+    AutoTokenizer.from_pretrained(source).save_pretrained(target)
+    return target

@@ -161,7 +161,7 @@ ADVICE = {
         "the sampler keeps old weights, wholly or in part, while the trainer moves away from them: it trains on what "
         "the policy no longer says, and nothing that is learnt shows",
         [
-            "compare the weights of both after a copy: --check_sync of ppo_train.py names the tensors that differ",
+            "compare the weights of both after a copy: --check_sync of our trainers names the tensors that differ",
             "another version of vLLM, or the policy itself as sampler for some steps, to see whether the score moves",
         ],
         "allenai/open-instruct#1473; five times the start, and 0.001 nats at least: "

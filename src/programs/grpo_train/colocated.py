@@ -1,11 +1,13 @@
-"""vLLM in TRL's process: the arguments of its engine that TRL does not pass on."""
+"""vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and proof of its weights."""
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from parts.models import unwrapped
-from parts.vllm_options import import_vllm, vllm_options
+from parts.processes import gather_rows
+from parts.sync_check import SyncCheck
+from parts.vllm_options import VLLM_PIP, import_vllm, vllm_options
 from programs.grpo_train.settings import Config
 
 BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them
@@ -53,16 +55,56 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
         vllm_generation.LLM = build
 
 
-def repair_copies(config: Config, trainer) -> None:
-    """On a CPU let TRL's engine load its layers anew: vLLM packs their matrices there, and TRL's copy finds none."""
-    if config.use_vllm == "colocate" and trainer.args.use_cpu:
-        trainer.vllm_generation.sync_weights = functools.partial(reload_layers, trainer.vllm_generation)
+def watch_copies(config: Config, trainer) -> SyncCheck | None:
+    """Compare the weights of TRL's engine with the policy's after copies, as --check_sync says; None without vLLM.
+
+    On a CPU the engine's layers are loaded anew: vLLM packs their matrices there, and TRL's own copy finds none.
+    """
+    if not config.use_vllm:
+        return None
+    watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or to leave --use_vllm out")
+    if config.use_vllm == "colocate":  # of a server's weights only the log-probs tell
+        engine = trainer.vllm_generation
+        copy = functools.partial(reload_layers, engine) if trainer.args.use_cpu else engine.sync_weights
+        engine.sync_weights = functools.partial(copy_and_compare, trainer, copy, watch)
+    return watch
+
+
+def copy_and_compare(trainer, copy: Callable, watch: SyncCheck) -> None:
+    """Copy the policy's weights into TRL's engine, and compare them where that is due."""
+    copy()
+    engine, step = trainer.vllm_generation, trainer.state.global_step
+    if engine.tensor_parallel_size > 1 or not watch.due(step):  # an engine on several GPUs has shards of tensors
+        return
+    failure = None
+    try:
+        watch.compare(step, with_tied_head(engine), network_of(engine).get_model())
+    except Exception as error:  # the other processes wait for this one: tell them
+        failure = error
+    gather_rows([], failure)
+
+
+def judge_logprobs(config: Config, args, watch: SyncCheck | None, step: int, logs: dict) -> None:
+    """Raise StaleSamplerError where TRL found sampler and trainer too far apart in the mean since its last log entry.
+
+    What top-p and the like leave of a distribution has other log-probs than the trainer's.
+    """
+    gap = logs.get("sampling/sampling_logp_difference/mean")
+    whole = config.top_p == 1 and not config.top_k and not args.min_p and args.repetition_penalty == 1
+    if watch and watch.every and gap is not None and whole and not args.generation_kwargs:
+        rounded = any(pair.startswith("quantization") for pair in config.vllm_args)
+        exact = config.use_vllm == "colocate" and sampler_dtype(config, args) == "float32" and not rounded
+        watch.judge(step, gap, exact)
+
+
+def network_of(engine):
+    """What runs vLLM's model in this process."""
+    return engine.llm.llm_engine.model_executor.driver_worker.model_runner
 
 
 def reload_layers(engine) -> None:
     """Copy the policy's weights into TRL's engine, adapters merged, and forget cached prefixes."""
-    runner = engine.llm.llm_engine.model_executor.driver_worker.model_runner
-    runner.reload_weights(weights_iterator=with_tied_head(engine))
+    network_of(engine).reload_weights(weights_iterator=with_tied_head(engine))
     engine.llm.reset_prefix_cache()
 
 
@@ -73,5 +115,6 @@ def with_tied_head(engine) -> Iterator[tuple]:
     for name, x in engine._iter_named_params():
         names.add(name)
         yield name, x
-    if "lm_head.weight" not in names:
+    whole = not engine._dist.is_fsdp and head.weight.numel()  # else this process has a shard of it
+    if "lm_head.weight" not in names and whole:
         yield "lm_head.weight", head.weight.data

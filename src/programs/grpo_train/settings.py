@@ -87,6 +87,12 @@ class Config(BaseConfig):
     vllm_args: list[str] = setting(
         [], "key=value …: any other argument of vLLM's engine in colocate mode", free=True, several=True
     )
+    check_sync: int = setting(
+        50,
+        "steps between comparisons of vLLM's weights with the policy's (colocate), the first two steps too, and of "
+        "log-probs in every log entry (0: never)",
+        free=True,
+    )
     # algorithm
     loss_type: str = setting(
         "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]

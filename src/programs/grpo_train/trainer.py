@@ -12,7 +12,7 @@ from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
 from programs.grpo_train.batch_plan import BatchPlan, prompt_order
 from programs.grpo_train.checkpoints import tidy_checkpoint
-from programs.grpo_train.colocated import engine_arguments, repair_copies
+from programs.grpo_train.colocated import engine_arguments, judge_logprobs, watch_copies
 from programs.grpo_train.conversations_for_trl import (
     brief,
     check_conversation_length,
@@ -45,7 +45,7 @@ class GrpoRun:
     ):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
         self.setup = setup  # what conversations are played with
-        self.trainer = self.log = self.stop = None
+        self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
 
@@ -170,6 +170,7 @@ class GrpoRun:
                 "or a higher --beta"
             )
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
+        judge_logprobs(self.config, args, self.watch, step, logs)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
             names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
             raise RewardError(
@@ -240,7 +241,7 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"{what}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
     except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
-    repair_copies(config, trainer)
+    run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
     for p in trainer.model.parameters():  # TRL rounds adapters on 4-bit weights to bf16, where small steps are lost
         p.data = p.data.float() if config.load_in_4bit and p.requires_grad else p.data

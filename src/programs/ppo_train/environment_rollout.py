@@ -26,10 +26,10 @@ def converse(
     """Play and score one conversation per row; every process gets the whole batch.
 
     Args:
-        noise: uniform draws [rows, max_turns x max_new_tokens], those of a turn after those of the turn before; None
-            decodes greedily.
+        noise: uniform draws [rows, max_turns x those of an answer], those of a turn after those of the turn before;
+            None decodes greedily.
     """
-    width = config.max_new_tokens
+    width = 0 if noise is None else noise.shape[1] // config.max_turns
 
     def conversations(mine: list[dict], draws) -> list[dict]:
         generate = turn_sampler(engine)

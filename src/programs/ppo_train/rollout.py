@@ -41,7 +41,7 @@ def rollout(
         picked = batch_rows(rows, config, start, count)
         start += count
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
-        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
+        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
         noise = np.random.default_rng(seed).random((count * size, width))
         samples = sample(config, models, engine, reward, [row for row in picked for _ in range(size)], noise, timer)

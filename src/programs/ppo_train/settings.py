@@ -202,8 +202,6 @@ def check_environment(config: Config) -> None:
     by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
     known = f"expected one of {', '.join(TURN_BASELINES)}"
     need(not by_turn, f"got --turn_baseline turn with advantage {c.advantage}; {known}; try --algorithm rloo")
-    vllm = c.environment and c.rollout_engine == "vllm"
-    need(not vllm, "got --environment with vllm, which samples no conversations here; try --rollout_engine hf")
     check_room(c, c.max_prompt_tokens)
 
 

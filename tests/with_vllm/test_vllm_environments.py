@@ -1,0 +1,164 @@
+"""Conversations of several turns that the real vLLM samples: ids, mask, log-probs, gradient, and a resumed run."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import ASSETS, EVAL_DATA, ROOT, TINY_LM, load_script
+from vllm_helpers import SAMPLED, untimed, with_wider_heads
+
+from parts.play_setup import load_with_reward, make_play_setup, playable_rows
+from parts.prompts import load_splits
+from parts.sampling import HFEngine
+from parts.sampling_vllm import VllmEngine
+from parts.tokenizers import load_tokenizer
+from programs.ppo_train.environment_rollout import converse
+from programs.ppo_train.experience import make_experience
+from programs.ppo_train.models import load_models
+from programs.ppo_train.settings import Config
+from programs.ppo_train.update import accumulate_gradients
+
+EXAMPLES = ROOT / "examples" / "environments.py"
+SIZES = {"max_prompt_tokens": 64, "max_new_tokens": 24, "max_turns": 3, "temperature": 1.3, "precision": "fp32"}
+KINDS = {  # replies, and tools
+    "SecondAttempt": (TINY_LM, str(EVAL_DATA)),
+    "Calculator": (ASSETS / "tiny_tools_lm", str(ASSETS / "data" / "products_eval.jsonl")),
+}
+
+
+class Played:
+    """Conversations of 16 rows with an environment, and what the engine was asked and said in each turn."""
+
+    def __init__(self, name: str, model: str):
+        chosen = {
+            **SIZES,
+            "model": model,
+            "data": KINDS[name][1],
+            "environment": f"{EXAMPLES}:{name}",
+            "max_conversation_tokens": 256,
+        }
+        self.config = Config(rollout_engine="vllm", algorithm="grpo", group_size=4, batch_size=16, **chosen)
+        torch.manual_seed(0)
+        self.models = load_models(self.config, torch.device("cpu"), None)
+        environments, self.reward = load_with_reward(self.config, load_tokenizer(self.config))
+        self.setup = make_play_setup(self.config, self.models.tokenizer, self.models.eos_ids, environments)
+        rows = load_splits(self.config, self.models.tokenizer)[0][:4]
+        self.rows = [row for row in playable_rows(self.config, self.setup, rows, "rows") for _ in range(4)]
+        self.engine, self.turns = VllmEngine(self.config, self.models), []
+        self.engine.sync(0)
+        self.noise = np.random.default_rng(0).random((16, 3))
+        self.samples = self.converse(self.engine, self.noise)
+
+    def converse(self, engine, noise) -> list[dict]:
+        """Samples of conversations; what the engine said is noted."""
+        generate = engine.generate
+
+        def noted(prompts, draws):
+            outputs = generate(prompts, draws)
+            self.turns.append((prompts, draws, outputs))
+            return outputs
+
+        self.turns, engine.generate = [], noted
+        try:
+            return converse(self.setup, self.config, self.models, engine, self.reward, self.rows, noise, {})
+        finally:
+            del engine.generate
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def played(request, tmp_path_factory):
+    model = KINDS[request.param][0]
+    if request.param == "Calculator":  # heads of 16, which vLLM's kernels on a CPU do not take
+        model = with_wider_heads(model, tmp_path_factory.mktemp("wide"))
+    return Played(request.param, str(model))
+
+
+def test_what_was_sampled_stands_in_the_conversation_as_sampled(played):
+    """Ids, mask and log-probs; each answer stands behind the very ids that vLLM was asked to go on from."""
+    spans = [sample["talk"].spans for sample in played.samples]
+    assert len(played.turns) >= 2 and sum(len(own) > 1 for own in spans) >= 3
+    for turn, (prompts, draws, outputs) in enumerate(played.turns):
+        still_open = [i for i, own in enumerate(spans) if len(own) > turn]
+        assert draws[:, 0].tolist() == played.noise[still_open, turn].tolist(), "each turn has draws of its own"
+        for i, prompt, (ids, logprobs) in zip(still_open, prompts, outputs, strict=True):
+            (start, end), sample = spans[i][turn], played.samples[i]
+            assert prompt == sample["prompt_ids"] + sample["response_ids"][:start]
+            assert ids == sample["response_ids"][start:end] and set(sample["response_mask"][start:end]) == {1}
+            assert logprobs == sample["rollout_logprobs"][start:end]
+    for own, sample in zip(spans, played.samples, strict=True):
+        assert sum(sample["response_mask"]) == sum(end - start for start, end in own)
+        between = [p for p, m in zip(sample["rollout_logprobs"], sample["response_mask"], strict=True) if not m]
+        assert set(between) <= {0.0} and len(between) >= 3 * (len(own) - 1)
+
+
+def test_logprobs_are_the_trainers(played):
+    """Of every sampled token, against a plain forward pass over the whole conversation."""
+    for sample in played.samples:
+        ids, start = sample["prompt_ids"] + sample["response_ids"], len(sample["prompt_ids"])
+        with torch.no_grad():
+            logits = played.models.policy(input_ids=torch.tensor([ids])).logits[0, start - 1 : -1].double()
+        every = torch.log_softmax(logits / played.config.temperature, -1)
+        mask = torch.tensor(sample["response_mask"]).bool()
+        expected = every[range(len(every)), sample["response_ids"]][mask]
+        got = torch.tensor(sample["rollout_logprobs"], dtype=torch.float64)[mask]
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
+
+
+def gradient(played, batch) -> torch.Tensor:
+    """Of the loss of all rows, flattened."""
+    policy = played.models.policy
+    policy.zero_grad()
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    accumulate_gradients(played.config, played.models, batch, np.arange(16), scaler)
+    return torch.cat([p.grad.flatten() for p in policy.parameters()])
+
+
+def test_what_vllm_did_not_sample_is_not_in_the_loss(played):
+    """Whatever stands at the environment's tokens, the gradient is the same, bit for bit, correction included."""
+    samples = [s | {"group": i // 4, "score": float(i % 4)} for i, s in enumerate(played.samples)]
+    batch = make_experience(played.config, played.models, samples, 0.0)
+    batch["old_logprobs"] = batch["rollout_logprobs"] if "old_logprobs" not in batch else batch["old_logprobs"]
+    first = max(len(s["prompt_ids"]) for s in samples)
+    gaps = (batch["attention_mask"] - batch["response_mask"]).bool()
+    gaps[:, :first] = False
+    spoilt = dict(batch)
+    for name, value in {"advantages": 1e3, "old_logprobs": -11.0, "rollout_logprobs": 3.0}.items():
+        spoilt[name] = batch[name].masked_fill(gaps, value)
+    plain = gradient(played, batch)
+    assert gaps.any() and plain.norm() > 1e-3
+    assert torch.equal(gradient(played, spoilt), plain)
+    spoilt["advantages"] = batch["advantages"].masked_fill(batch["response_mask"].bool() & (gaps.cumsum(1) > 0), 1e3)
+    assert not torch.equal(gradient(played, spoilt), plain), "second answers are in the loss"
+
+
+def test_greedy_conversations_are_the_policys_own(played):
+    ours = played.converse(HFEngine(played.config, played.models), None)
+    theirs = played.converse(played.engine, None)
+    assert [s["response_ids"] for s in theirs] == [s["response_ids"] for s in ours]
+    assert [s["messages"] for s in theirs] == [s["messages"] for s in ours]
+
+
+def test_a_run_learns_from_conversations_and_resumes_exactly(tmp_path):
+    """As an uninterrupted run, with log-probs that are the trainer's at each step."""
+
+    (tmp_path / "eval.jsonl").write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:48]))
+
+    def run(name: str, steps: int, *flags) -> list[dict]:
+        flags = [*SAMPLED, f"--environment={EXAMPLES}:SecondAttempt", "--max_turns=2", "--save_every=2", *flags]
+        flags += [
+            "--algorithm=rloo",
+            "--group_size=4",
+            "--minibatches=2",
+            f"--steps={steps}",
+            "--eval_every=0",
+            f"--eval_data={tmp_path / 'eval.jsonl'}",
+        ]
+        assert load_script("ppo_train").main([*flags, f"--output_dir={tmp_path / name}"]) == 0
+        return [{k: v for k, v in line.items() if k != "tool/seconds"} for line in untimed(tmp_path / name)]
+
+    whole = run("whole", 4)
+    run("parts", 2)
+    assert run("parts", 4, "--resume")[-2:] == whole[-2:]
+    steps = [line for line in whole if "reward/mean" in line]
+    assert len(steps) == 4 and all(line["rollout/logprob_gap_max"] < 1e-4 for line in steps)
+    assert all(line["rollout/turns_mean"] > 1.1 for line in steps)
+    assert whole[-1]["eval/score"] > whole[0]["eval/score"]
