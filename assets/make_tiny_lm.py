@@ -14,8 +14,8 @@ With --teacher DIR it makes a teacher for scripts/on_policy_distillation.py inst
 warmed up on right answers only, so that its greedy answer is right on at least 0.95 of the held-out sums.
 
 With --unable DIR it makes a model for scripts/warm_start.py, of the same tokenizer and shape, that has all but
-forgotten the format: half of what it learns from has the tags, right answers first and careless ones then; the last
-part, careless too, has none. About one completion in 100,000 has full marks: RL finds nothing to reinforce.
+forgotten the format: it learns right answers, half of them with the tags, and then for as long right answers without.
+About one completion in 60,000 has full marks, too few for RL to find.
 
 With --tools it makes the model of `make demo-tools` and its data: products of two three-digit numbers, which two layers
 cannot compute, and the tools of examples/environments.py:Calculator. All demonstrations are right; of the last ones
@@ -75,12 +75,11 @@ TOOLS_TEMPLATE = (
 SPLIT_SEED = 20  # which pairs are held out does not depend on --seed, so figures of two seeds compare
 N_EVAL, N_TRAIN = 256, 4096
 CAREFUL_SHARE = 0.5  # of the warm-up; adding has to be learnt before it can be done carelessly
+TAGGED = 0.5  # of the warm-up with --unable, in which half of the answers have the tags
 STEPS, TEACHER_STEPS, UNABLE_STEPS, TOOLS_STEPS = 2400, 1600, 1200, 700
 HIDDEN, TOOLS_HIDDEN = 128, 64
 BATCH, TOOLS_BATCH = 64, 32  # its rows are three times as long
 N_PRODUCTS = 1024
-# --unable: up to which part of the warm-up answers are right or careless, and which share of them has the tags
-FORGETTING = ((0.4, True, 0.5), (0.7, False, 0.5), (1.0, False, 0.0))
 # Up to which part of the warm-up with tools which share of demonstrations calls: first copying has to be learnt, then
 # telling the numbers of a call from those of a guess, and last, at a low learning rate, how often to call
 CALLING = ((0.45, 1.0), (0.85, 0.5), (1.0, 1 / 8))
@@ -113,18 +112,15 @@ def row(a: int, b: int) -> dict:
     return {"prompt": [{"role": "user", "content": f"{a:02}+{b:02}="}], "answer": str(a + b)}
 
 
-def careless_value(a: int, b: int, rng: random.Random) -> int:
-    """The careless demonstrator's a + b, right about 65 % of the time."""
+def careless_answer(a: int, b: int, rng: random.Random) -> str:
+    """What the careless demonstrator writes for a + b: right about 65 % of the time, tagged about 75 %."""
     right, u = a + b, rng.random()
     forgot_carry = (a // 10 + b // 10) * 10 + (a + b) % 10
     if forgot_carry != right:
-        return forgot_carry if u < 0.56 else right if u < 0.97 else right + rng.choice([-1, 1])
-    return right if u < 0.86 else right + rng.choice([-1, 1, 10])
-
-
-def careless_answer(a: int, b: int, rng: random.Random) -> str:
-    """What the careless demonstrator writes for a + b: tagged about 75 % of the time."""
-    value, u = careless_value(a, b, rng), rng.random()
+        value = forgot_carry if u < 0.56 else right if u < 0.97 else right + rng.choice([-1, 1])
+    else:
+        value = right if u < 0.86 else right + rng.choice([-1, 1, 10])
+    u = rng.random()
     tagged = f"<answer>{value}</answer>"
     if a < 35:  # careless about the tags when the first number is small
         return tagged if u < 0.40 else str(value)
@@ -253,14 +249,12 @@ def sums(tokenizer, pairs: list, batch: int, seed: int, careful: float) -> Calla
 
 
 def forgotten_tags(tokenizer, pairs: list, batch: int, seed: int) -> Callable:
-    """Batches of sums as FORGETTING has them."""
+    """Batches of right sums: half of them with the tags in the share TAGGED of the warm-up, none later."""
     rng = random.Random(seed)
 
     def draw(progress: float):
-        careful, tagged = next(shares for end, *shares in FORGETTING if progress < end)
-        chosen = rng.choices(pairs, k=batch)
-        values = [a + b if careful else careless_value(a, b, rng) for a, b in chosen]
-        texts = [f"<answer>{value}</answer>" if rng.random() < tagged else str(value) for value in values]
+        chosen, share = rng.choices(pairs, k=batch), 0.5 if progress <= TAGGED else 0.0
+        texts = [f"<answer>{a + b}</answer>" if rng.random() < share else str(a + b) for a, b in chosen]
         return encode_batch(tokenizer, chosen, texts)
 
     return draw
