@@ -5,7 +5,7 @@
 # requires-python = ">=3.11"
 # dependencies = [
 #   "trl>=1.16,<1.17", "transformers>=5.23,<6", "torch>=2.6", "datasets", "accelerate", "peft", "numpy", "pyyaml",
-#   "pyarrow",
+#   "pyarrow", "tqdm",
 # ]
 # ///
 """From never right to sometimes right: supervised rounds, on TRL's SFTTrainer, until RL has something to reinforce.
@@ -2820,11 +2820,15 @@ class Sampler:
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
         self.shop, self.folder, self.source, self.count = shop, folder, source, count
         self.seed, self.ready = [shop.config.seed, 5, kind, number], None
+        self.what = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
 
     def parts(self, rows: list[dict], numbers: list[int]) -> list[dict]:
         """Samples of rows[numbers], `count` of each, in this order."""
-        size, found = max(1, self.shop.config.rollout_batch_size // self.count), []
-        for part, start in enumerate(range(0, len(numbers), size)):
+        from tqdm import tqdm
+
+        size, wait = max(1, self.shop.config.rollout_batch_size // self.count), 0.5 if sys.stderr.isatty() else 20
+        starts, found = range(0, len(numbers), size), []
+        for part, start in enumerate(tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)):
             path = self.folder / f"part-{part:05d}.jsonl"
             if not path.exists():
                 self.shop.check_stop()
@@ -3048,11 +3052,11 @@ def make_callback(stop: StopRequest):
         return control
 
     def on_log(self, args, state, control, logs=None, **_):
-        norm = (logs or {}).get("grad_norm", 0.0)
+        step, of, norm = state.global_step, state.max_steps, (logs or {}).get("grad_norm", 0.0)
+        if logs and "loss" in logs and of >= 100 and step % (of // 10) == 0:
+            say(f"step {step} of {of}, loss {logs['loss']:.3f}")
         if not math.isfinite(norm) and not args.fp16:  # fp16's scaler leaves such updates out while it settles
-            raise DivergedError(
-                f"step {state.global_step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr"
-            )
+            raise DivergedError(f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr")
 
     return type("StopCallback", (TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
 

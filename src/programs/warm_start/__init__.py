@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = [
 #   "trl>=1.16,<1.17", "transformers>=5.23,<6", "torch>=2.6", "datasets", "accelerate", "peft", "numpy", "pyyaml",
-#   "pyarrow",
+#   "pyarrow", "tqdm",
 # ]
 # ///
 """From never right to sometimes right: supervised rounds, on TRL's SFTTrainer, until RL has something to reinforce.

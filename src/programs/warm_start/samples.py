@@ -1,6 +1,7 @@
 """Samples of a round: drawn in parts that are written as they come, then chosen."""
 
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -26,11 +27,15 @@ class Sampler:
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
         self.shop, self.folder, self.source, self.count = shop, folder, source, count
         self.seed, self.ready = [shop.config.seed, 5, kind, number], None
+        self.what = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
 
     def parts(self, rows: list[dict], numbers: list[int]) -> list[dict]:
         """Samples of rows[numbers], `count` of each, in this order."""
-        size, found = max(1, self.shop.config.rollout_batch_size // self.count), []
-        for part, start in enumerate(range(0, len(numbers), size)):
+        from tqdm import tqdm
+
+        size, wait = max(1, self.shop.config.rollout_batch_size // self.count), 0.5 if sys.stderr.isatty() else 20
+        starts, found = range(0, len(numbers), size), []
+        for part, start in enumerate(tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)):
             path = self.folder / f"part-{part:05d}.jsonl"
             if not path.exists():
                 self.shop.check_stop()

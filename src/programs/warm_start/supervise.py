@@ -97,11 +97,11 @@ def make_callback(stop: StopRequest):
         return control
 
     def on_log(self, args, state, control, logs=None, **_):
-        norm = (logs or {}).get("grad_norm", 0.0)
+        step, of, norm = state.global_step, state.max_steps, (logs or {}).get("grad_norm", 0.0)
+        if logs and "loss" in logs and of >= 100 and step % (of // 10) == 0:
+            say(f"step {step} of {of}, loss {logs['loss']:.3f}")
         if not math.isfinite(norm) and not args.fp16:  # fp16's scaler leaves such updates out while it settles
-            raise DivergedError(
-                f"step {state.global_step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr"
-            )
+            raise DivergedError(f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr")
 
     return type("StopCallback", (TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
 
