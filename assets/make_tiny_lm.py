@@ -13,6 +13,10 @@ greedy one yet within reach of sampling: the state in which reinforcement learni
 With --teacher DIR it makes a teacher for scripts/on_policy_distillation.py instead, of the same tokenizer and shape,
 warmed up on right answers only, so that its greedy answer is right on at least 0.95 of the held-out sums.
 
+With --unable DIR it makes a model for scripts/warm_start.py, of the same tokenizer and shape, that has all but
+forgotten the format: it learns right answers, half of them with the tags, and then for as long right answers without.
+About one completion in 60,000 has full marks, too few for RL to find.
+
 With --tools it makes the model of `make demo-tools` and its data: products of two three-digit numbers, which two layers
 cannot compute, and the tools of examples/environments.py:Calculator. All demonstrations are right; of the last ones
 only one in eight calls the calculator, and the others give the product as if it were known: the model can only guess.
@@ -23,6 +27,7 @@ Deliberately left out: any hub access, any evaluation beyond held-out accuracy, 
     python assets/make_tiny_lm.py --out /tmp/lm --seed 1
     python assets/make_tiny_lm.py --data_only           # only the three JSONL files
     python assets/make_tiny_lm.py --teacher runs/teacher        # only a teacher, three minutes
+    python assets/make_tiny_lm.py --unable runs/unable          # only a model that needs a warm start, two minutes
     python assets/make_tiny_lm.py --tools               # rewrites assets/tiny_tools_lm and its data, two minutes
 
 The same seed gives the same bytes on the same machine: one seed drives every draw, and the thread count is fixed.
@@ -70,7 +75,8 @@ TOOLS_TEMPLATE = (
 SPLIT_SEED = 20  # which pairs are held out does not depend on --seed, so figures of two seeds compare
 N_EVAL, N_TRAIN = 256, 4096
 CAREFUL_SHARE = 0.5  # of the warm-up; adding has to be learnt before it can be done carelessly
-STEPS, TEACHER_STEPS, TOOLS_STEPS = 2400, 1600, 700
+TAGGED = 0.5  # of the warm-up with --unable, in which half of the answers have the tags
+STEPS, TEACHER_STEPS, UNABLE_STEPS, TOOLS_STEPS = 2400, 1600, 1200, 700
 HIDDEN, TOOLS_HIDDEN = 128, 64
 BATCH, TOOLS_BATCH = 64, 32  # its rows are three times as long
 N_PRODUCTS = 1024
@@ -219,11 +225,10 @@ def padded(tokenizer, rows: list[list[int]], labels: list[list[int]]):
     return ids, wanted
 
 
-def encode_batch(tokenizer, pairs: list, rng: random.Random, careful: bool):
+def encode_batch(tokenizer, pairs: list, texts: list[str]):
     """Tokenize prompts with answers; labels cover the answer and its end token only. Shapes [B, T]."""
     user, end, assistant = tokenizer.convert_tokens_to_ids(["<|user|>", "<|end|>", "<|assistant|>"])
     prompts = tokenizer([row(a, b)["prompt"][0]["content"] for a, b in pairs], add_special_tokens=False).input_ids
-    texts = [f"<answer>{a + b}</answer>" if careful else careless_answer(a, b, rng) for a, b in pairs]
     answers = tokenizer(texts, add_special_tokens=False).input_ids
     prompts = [[user, *p, end, assistant] for p in prompts]
     answers = [[*a, end] for a in answers]
@@ -234,7 +239,25 @@ def encode_batch(tokenizer, pairs: list, rng: random.Random, careful: bool):
 def sums(tokenizer, pairs: list, batch: int, seed: int, careful: float) -> Callable:
     """Batches of sums: a share `careful` of the warm-up on right answers, then careless ones."""
     rng = random.Random(seed)
-    return lambda progress: encode_batch(tokenizer, rng.choices(pairs, k=batch), rng, careful=progress < careful)
+
+    def draw(progress: float):
+        chosen, right = rng.choices(pairs, k=batch), progress < careful
+        texts = [f"<answer>{a + b}</answer>" if right else careless_answer(a, b, rng) for a, b in chosen]
+        return encode_batch(tokenizer, chosen, texts)
+
+    return draw
+
+
+def forgotten_tags(tokenizer, pairs: list, batch: int, seed: int) -> Callable:
+    """Batches of right sums: half of them with the tags in the share TAGGED of the warm-up, none later."""
+    rng = random.Random(seed)
+
+    def draw(progress: float):
+        chosen, share = rng.choices(pairs, k=batch), 0.5 if progress <= TAGGED else 0.0
+        texts = [f"<answer>{a + b}</answer>" if rng.random() < share else str(a + b) for a, b in chosen]
+        return encode_batch(tokenizer, chosen, texts)
+
+    return draw
 
 
 def tool_schemas() -> list[dict]:
@@ -382,11 +405,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help=f"checkpoint folder, default: {MODEL}, with --tools {TOOLS_MODEL}")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--teacher", type=Path, metavar="DIR", help="write only a teacher, into this new folder")
+    kind.add_argument("--unable", type=Path, metavar="DIR", help="write only a model that needs a warm start, there")
     kind.add_argument("--tools", action="store_true", help="write the model and the data of make demo-tools instead")
     parser.add_argument("--data_out", type=Path, default=HERE / "data", help="folder of the JSONL files")
     parser.add_argument("--data_only", action="store_true", help="write the data and stop")
     parser.add_argument("--seed", type=int, default=0)
-    steps = f"default: {STEPS}, for a teacher {TEACHER_STEPS}, with --tools {TOOLS_STEPS}"
+    steps = f"default: {STEPS}, for a teacher {TEACHER_STEPS}, with --unable {UNABLE_STEPS}, with --tools {TOOLS_STEPS}"
     parser.add_argument("--steps", type=int, help=steps)
     parser.add_argument("--batch", type=int, help=f"default: {BATCH}, with --tools {TOOLS_BATCH}")
     parser.add_argument("--lr", type=float, default=2e-3)
@@ -394,11 +418,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     args = parser.parse_args()
 
-    if args.teacher and args.teacher.exists() and any(args.teacher.iterdir()):
-        parser.error(f"got --teacher {args.teacher}, which is not empty; expected a new folder")
+    alone = args.teacher or args.unable
+    if alone and alone.exists() and any(alone.iterdir()):
+        parser.error(
+            f"got --{'teacher' if args.teacher else 'unable'} {alone}, which is not empty; expected a new folder"
+        )
 
     evaluation, rest = split_products() if args.tools else split_pairs()
-    if not args.teacher:
+    if not alone:
         write_data(args.data_out, evaluation, rest, args.tools)
     if args.data_only:
         return
@@ -408,11 +435,13 @@ def main() -> None:
     start = time.time()
     torch.manual_seed(args.seed)
     # on a busy machine a second thread costs more than it gives
-    torch.set_num_threads(1 if args.teacher or args.tools else 2)
+    torch.set_num_threads(1 if alone or args.tools else 2)
     tokenizer = build_tokenizer(args.tools)
     model = build_model(tokenizer, args.hidden or (TOOLS_HIDDEN if args.tools else HIDDEN), args.layers)
     if args.tools:
         steps, draw = TOOLS_STEPS, talks(tokenizer, evaluation, args.batch or TOOLS_BATCH, args.seed)
+    elif args.unable:
+        steps, draw = UNABLE_STEPS, forgotten_tags(tokenizer, rest, args.batch or BATCH, args.seed)
     else:
         steps, careful = (TEACHER_STEPS, 1.0) if args.teacher else (STEPS, CAREFUL_SHARE)
         draw = sums(tokenizer, rest, args.batch or BATCH, args.seed, careful)
@@ -420,7 +449,7 @@ def main() -> None:
     model.eval()
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.generation_config.eos_token_id = tokenizer.eos_token_id
-    out = args.teacher or args.out or HERE / (TOOLS_MODEL if args.tools else MODEL)
+    out = alone or args.out or HERE / (TOOLS_MODEL if args.tools else MODEL)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     parameters, shares = sum(p.numel() for p in model.parameters()), tools_report if args.tools else report

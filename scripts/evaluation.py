@@ -439,6 +439,20 @@ def exit_code(
         leave_processes()
 
 
+# -------------------------------------------------------------------------------- pass rates (src/parts/pass_rates.py)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
 
 
@@ -2588,17 +2602,6 @@ def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, fl
     middle = (p + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
-
-    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
-    (0.9, 0.0, 1.0)
-    """
-    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
-    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
-    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
 
 
 def mcnemar_exact(better: int, worse: int) -> float:

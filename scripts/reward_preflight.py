@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6"]
+# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6", "torch>=2.6", "numpy", "peft"]
 # ///
 """Check a reward function or an environment on real rows before a run: does it pay what it should, and only that?
 
@@ -35,17 +35,23 @@ are again, all at once turn by turn, and with an object that served another: wha
 processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and
 row. `--tokenizer` tries a model's chat template too.
 
-Deliberately left out: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by one id for every 4
-characters; of a conversation each text is one token, so --max_conversation_tokens is not tried) and, but for arguments
-of tools, lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
+`--model M` samples completions from a model, as the run will (16 of each of 32 prompts), and says how often they pass
+(the first reward gives full marks, 1), the prompts by pass rate, and which share of groups of --group_size has both
+right and wrong ones; of *RL now, warm start, easier prompts, harder prompts* it names the one that fits.
+
+Deliberately left out, but for --model: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by
+one id for every 4 characters; of a conversation each text is one token, so --max_conversation_tokens is not tried) and,
+but for arguments of tools, lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
         --data train.jsonl --samples samples.jsonl --group_size 16 --json
+    python scripts/reward_preflight.py --model Qwen/Qwen2.5-0.5B-Instruct --chat --reward my_rewards.py:correct \\
+        --data train.jsonl --max_new_tokens 512
     python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
 
-Exit codes: 0 ready (or scored, listed), 1 not ready (--score: a row could not be scored), 2 bad input.
+Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: a row could not be scored), 2 bad input.
 """
 
 import argparse
@@ -101,6 +107,12 @@ class RewardError(UserError):
     code = 3
 
 
+class DivergedError(UserError):
+    """Too many updates in a row were not finite."""
+
+    code = 4
+
+
 def need(condition, message: str) -> None:
     """Raise UserError with a message of the form got / expected / try unless the condition holds."""
     if not condition:
@@ -118,7 +130,20 @@ def suggest(word: str, names: list[str]) -> str:
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
 
 
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+
+
 # ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the Config of every program is; the parts name the fields that they read."""
 
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
@@ -128,6 +153,153 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argp
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
+
+
+# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+def device_name(config: BaseConfig) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
+def start_processes(config: BaseConfig):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = device_name(config)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def quiet_environment() -> None:
+    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+# -------------------------------------------------------------------------------- pass rates (src/parts/pass_rates.py)
+
+BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
+LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
+MEND = {
+    "RL now": "enough groups hold both right and wrong answers",
+    "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
+    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
+    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+def group_signal(n: int, c: int, group: int) -> float:
+    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
+
+    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
+
+    >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
+    (0.6666666666666667, 0.75, 0.0)
+    """
+    if n >= group:
+        return 1 - (math.comb(c, group) + math.comb(n - c, group)) / math.comb(n, group)
+    p = c / n
+    return 1 - p**group - (1 - p) ** group
+
+
+def histogram(rates: list[float]) -> dict[str, int]:
+    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
+    found = {"0": sum(p == 0 for p in rates)}
+    for low, high in BINS:
+        found[f"{low:g} to {high:g}"] = sum((low < p if low == 0 else low <= p) and p < high and p > 0 for p in rates)
+    return found | {"1": sum(p == 1 for p in rates)}
+
+
+def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
+    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
+    if rate > high:
+        return "harder prompts"
+    if rate >= low and signal >= LEAST_SIGNAL:
+        return "RL now"
+    return "easier prompts" if within >= 0.1 else "warm start"
+
+
+def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
+    """Figures of (samples, passes) of each prompt, and what fits them.
+
+    Args:
+        group: completions per prompt in the RL run.
+        low, high: the bounds within which RL learns from a prompt.
+    """
+    rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
+    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
+    signal = statistics.fmean(group_signal(n, c, group) for n, c in counts)
+    within = statistics.fmean(low <= p <= high for p in rates)
+    rate = statistics.fmean(rates)
+    fits = what_fits(rate, signal, within, low, high)
+    return {
+        "prompts": len(counts),
+        "samples": sum(n for n, _ in counts),
+        "pass_rate": rate,
+        "pass_at_k": {str(k): statistics.fmean(pass_at_k(n, c, k) for n, c in counts) for k in ks},
+        "prompts_by_pass_rate": histogram(rates),
+        "prompts_within_bounds": within,
+        "group_size": group,
+        "groups_with_signal": signal,
+        "fits": fits,
+        "why": MEND[fits],
+    }
 
 
 # -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
@@ -259,6 +431,79 @@ def give_template(tokenizer, file: str) -> None:
     """Put the chat template of a file into a tokenizer; nothing for an empty name."""
     if file:
         tokenizer.chat_template = template_text(file)
+
+
+def as_turns(prompt, chat: bool):
+    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
+
+
+def strings_past_template(config, tokenizer, prompts: list) -> int:
+    """How many prompts are strings that bypass the model's chat template."""
+    if config.chat or not tokenizer.chat_template:
+        return 0
+    return sum(isinstance(prompt, str) for prompt in prompts)
+
+
+def check_template(config, tokenizer, source: str, prompts: list) -> None:
+    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none."""
+    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
+    strings = strings_past_template(config, tokenizer, prompts)
+    ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
+    if strings and not ours:
+        say(
+            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
+            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
+            "try --chat"
+        )
+
+
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], (*RESERVED, config.prompt_column)
+    template = template_settings(config)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        try:
+            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    return kept
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -1953,6 +2198,528 @@ def score_weights(reward: Reward, names) -> dict[str, float]:
 def message_count(row: dict) -> int:
     """How many messages a row's prompt is."""
     return 1 if isinstance(row["prompt"], str) else len(row["prompt"])
+
+
+# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
+
+    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
+    """
+    import torch
+
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    import torch
+
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    import torch
+
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; nothing in fp32."""
+    import torch
+
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def remember_padding(tokenizer):
+    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
+    """The tokenizer of a model that is trained or sampled here, to be saved as it was."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
+    return remember_padding(open_tokenizer(config))
+
+
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+
+def disable_dropout(model) -> None:
+    """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
+    for module in model.modules():
+        if type(module).__name__.startswith("Dropout"):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def nf4_config(compute):
+    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    need(
+        importlib.util.find_spec("bitsandbytes"),
+        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
+    )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
+    """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
+    import torch
+
+    extra = {}
+    if config.load_in_4bit:
+        extra = {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
+    try:
+        dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
+        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
+    except Exception as error:  # OSError, ValueError, SafetensorError, …
+        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+    disable_dropout(model)
+    keep_differentiable(model)
+    if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
+        kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
+        for p in model.parameters():  # packed 4-bit weights are integers, and stay
+            if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
+                p.data = p.data.to(compute_dtype(config, device))
+    model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
+    return model.requires_grad_(not frozen and not config.lora_rank).eval()
+
+
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """The tokens that end a completion, and one to pad with; masks never depend on the pad."""
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)
+    return sorted(ends), pad_id
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    need(
+        not limit or longest + config.max_new_tokens <= limit,
+        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
+        "together; try a lower --max_new_tokens or --max_prompt_tokens",
+    )
+
+
+# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
+
+
+@functools.cache  # asked for every token that is sampled
+def takes(network_class, argument: str) -> bool:
+    """Whether a network's forward has an argument of this name."""
+    return argument in inspect.signature(network_class.forward).parameters
+
+
+def below_the_head(model):
+    """The network below the output layer; Llama 4 has it under another name than its own prefix says."""
+    network = unwrapped(model)
+    return getattr(network, "model", network) if network.base_model is network else network.base_model
+
+
+def backbone(model, input_ids, attention_mask, **kwargs):
+    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    network = below_the_head(model)
+    width = input_ids.shape[1]
+    if takes(type(network), "position_ids"):
+        kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+    if takes(type(network), "cache_params"):  # Mamba multiplies the new tokens by the mask, and looks back at none
+        attention_mask = attention_mask[:, -width:]
+    return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+
+def cached_states(model, input_ids, attention_mask, cache):
+    """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
+    name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
+    out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
+    return out.last_hidden_state, getattr(out, name, None)
+
+
+def plain_states(model, input_ids, attention_mask):
+    """Hidden states [B, T, H] of whole texts, as in training."""
+    return backbone(model, input_ids, attention_mask, use_cache=False).last_hidden_state
+
+
+def lm_logits(model, hidden):
+    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    import torch
+
+    model = unwrapped(model)
+    head, config = model.get_output_embeddings(), model.config.get_text_config()
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = head(hidden.to(head.weight.dtype))
+    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def check_logits(models: Models) -> None:
+    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+    import torch
+
+    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+    )
+
+
+# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length.
+
+    A network that gives NaN for the whole text says nothing of its cache: it is refused where it samples.
+    """
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
+
+
+def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
+    """How far pads on the left move the states that `read(ids, mask)` returns."""
+    import torch
+
+    texts = probe_texts(vocabulary, padded=True)
+    ids, mask = left_pad(texts, pad_id, device)
+    alone = torch.tensor([texts[1]], device=device)
+    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        try:
+            if gap(Decoding(pads, leaving)) < limit:
+                return Decoding(pads, leaving)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # what caches raise that lack an operation
+    return None
+
+
+def gap_limit(config: BaseConfig, device) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+
+
+def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
+    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    import torch
+
+    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    with torch.no_grad():
+        gap = pads_gap(read, size, models.pad_id, models.device)
+    need(
+        gap < gap_limit(config, models.device),
+        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
+        "left; expected a network that leaves masked tokens out; try another architecture",
+    )
+
+
+def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
+    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    import torch
+
+    policy = models.policy
+    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
+    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    with torch.no_grad():
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
+            gap_limit(config, models.device),
+        )
+    name = type(unwrapped(policy)).__name__
+    need(
+        found,
+        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
+        "ones; try --rollout_engine vllm, or another architecture",
+    )
+    if not found.pads:
+        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
+    if not found.leaving:
+        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    return found
+
+
+# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+class HFEngine:
+    """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        self.config, self.models = config, models
+        self.decoding = decoding_of_policy(config, models)
+
+    def sync(self, step: int = 0) -> None:
+        """The sampler is the policy: there are no weights to copy."""
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """Sample one completion per prompt.
+
+        Args:
+            prompts: token ids, any lengths.
+            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
+                the rest of its batch; None decodes greedily.
+
+        Returns:
+            (token ids with the end token if there is one, their log-probs) per prompt.
+        """
+        outputs = [None] * len(prompts)
+        for rows in self.batches(list(map(len, prompts))):
+            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
+            for i, output in zip(rows, sampled, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def batches(self, lengths: list[int]) -> list[list[int]]:
+        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        groups = [order]
+        if not self.decoding.pads:
+            groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
+        return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
+
+    def generate_batch(self, prompts, noise):
+        """`generate` for prompts that fit in memory at once."""
+        import torch
+
+        models, limit = self.models, self.config.max_new_tokens
+        ids, mask = left_pad(prompts, models.pad_id, models.device)
+        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
+        logprobs = torch.zeros(n, limit, device=ids.device)
+        lengths = torch.full((n,), limit, device=ids.device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(ids.device)).to(ids.device)
+        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
+        running, cache = torch.ones_like(rows, dtype=torch.bool), None
+        with torch.no_grad(), autocast(self.config, models.device):
+            for t in range(limit):
+                states, cache = cached_states(models.policy, ids, mask, cache)
+                logits = lm_logits(models.policy, states[:, -1]).float()
+                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
+                ended = running & torch.isin(token, ends)
+                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
+                running &= ~ended
+                alive = int(running.sum())
+                if not alive:
+                    break
+                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+                if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
+                    keep = running.nonzero().squeeze(-1)
+                    select_rows(cache, keep)
+                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+        if not torch.isfinite(logprobs).all():
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+
+# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+
+
+def collect(
+    config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
+) -> list[dict]:
+    """Sample and score one completion per row; every process gets the whole batch."""
+
+    def complete(mine: list[dict], draws) -> list[dict]:
+        start = time.perf_counter()
+        outputs = engine.generate([row["prompt_ids"] for row in mine], draws)
+        sampled = time.perf_counter()
+        texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
+        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
+        count_seconds(timer, start, sampled)
+        samples = []
+        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
+            sample["rewards"] = {name: values[i] for name, values in parts.items()}
+            sample["weights"] = getattr(reward, "weights", {})
+            samples.append(sample | {"score": scores[i]})
+        return samples
+
+    return shared_out(complete, rows, noise)
+
+
+def count_seconds(timer: dict, start: float, sampled: float) -> None:
+    """Add the time from a rollout's start to `sampled`, and that of its rewards from then on."""
+    for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+        timer[phase] = timer.get(phase, 0.0) + seconds
+
+
+def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
+    rank, size = world()
+    samples, failure = [], None
+    try:
+        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
+    except Exception as error:  # the other processes wait for this one: tell them
+        what = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+    return gather_rows(samples, failure)
 
 
 # ------------------------------------------------------------ thresholds (src/programs/reward_preflight/thresholds.py)
@@ -3717,6 +4484,109 @@ def print_environment_report(report: dict) -> None:
     print("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
 
 
+# -------------------------------------------------- model preflight (src/programs/reward_preflight/model_preflight.py)
+
+
+@dataclass
+class ModelSettings(BaseConfig):
+    """What the parts read of a run, from the command line."""
+
+    model: str
+    data: str
+    prompt_column: str
+    chat: bool
+    chat_template: str
+    chat_template_kwargs: str
+    max_prompt_tokens: int
+    max_new_tokens: int
+    temperature: float
+    seed: int
+    device: str = "auto"
+    precision: str = "auto"
+    rollout_engine: str = "hf"
+    rollout_batch_size: int = 64
+    lora_rank: int = 0
+    load_in_4bit: bool = False
+
+
+def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) -> list[dict]:
+    """`count` scored completions of each of `most` prompts, those of a prompt beside each other."""
+    import numpy as np
+    from transformers import AutoModelForCausalLM
+
+    device = start_processes(config)
+    settle_precision(config, device)
+    tokenizer = load_tokenizer(config)
+    rows = pick(load_prompts(config, tokenizer, config.data), most, config.seed)
+    reward.check_columns(rows[0])
+    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    ends, pad = end_and_pad_ids(config, policy, tokenizer)
+    models = Models(policy, None, None, tokenizer, ends, pad, device)
+    check_logits(models)
+    check_pads(config, models, policy, "model")
+    check_context(config, models, rows)
+    asked = [row for row in rows for _ in range(count)]
+    noise = np.random.default_rng([config.seed, 7]).random((len(asked), config.max_new_tokens))
+    return collect(config, models, HFEngine(config, models), reward, asked, noise, {})
+
+
+def pass_report(args, samples: list[dict]) -> dict:
+    """The figures of samples, `args.samples_per_prompt` of each prompt; a sample passes as eval/accuracy counts it."""
+    full, count = 1.0 if args.full_score is None else args.full_score, args.samples_per_prompt
+    first = next(iter(samples[0]["rewards"]))
+    passed = [one["rewards"][first] is not None and one["rewards"][first] >= full for one in samples]
+    counts = [(count, sum(passed[start : start + count])) for start in range(0, len(samples), count)]
+    scores = Counter(round(one["score"], 4) for one in samples)
+    spread = [len({one["score"] for one in samples[i : i + count]}) > 1 for i in range(0, len(samples), count)]
+    return {
+        "model": args.model,
+        "reward": args.reward,
+        "data": args.data,
+        "seed": args.seed,
+        "temperature": args.temperature,
+        "max_new_tokens": args.max_new_tokens,
+        **describe_pass_rates(counts, args.group_size, args.pass_low, args.pass_high),
+        "prompts_with_different_scores": sum(spread) / len(spread),
+        "ends": sum(one["finished"] for one in samples) / len(samples),
+        "scores": {f"{score:g}": n for score, n in scores.most_common(8)},
+        "examples": [{key: one[key] for key in ("prompt", "completion", "score")} for one in samples[:: 8 * count][:4]],
+    }
+
+
+def print_pass_report(report: dict) -> None:
+    """The report for people."""
+    print(f"model    {report['model']}, temperature {report['temperature']:g}, seed {report['seed']}")
+    print(f"data     {report['data']}, {report['prompts']} prompts, {report['samples']} samples")
+    shares = "  ".join(f"pass@{k} {value:.3f}" for k, value in report["pass_at_k"].items())
+    print(f"passed   {shares}; {report['ends']:.3f} end within {report['max_new_tokens']} tokens")
+    print("prompts  by pass rate   " + "  ".join(f"{name}: {n}" for name, n in report["prompts_by_pass_rate"].items()))
+    print(
+        f"groups   of {report['group_size']}: {report['groups_with_signal']:.3f} hold both right and wrong answers; "
+        f"{report['prompts_with_different_scores']:.3f} of the prompts have samples of different scores"
+    )
+    for example in report["examples"][:3]:
+        prompt = example["prompt"] if isinstance(example["prompt"], str) else example["prompt"][-1]["content"]
+        print(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
+    print(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
+
+
+def model_preflight(args) -> int:
+    """--model: sample, score, and say what fits."""
+    started = time.perf_counter()
+    quiet_environment()
+    args.max_new_tokens = args.max_new_tokens or 256
+    names = ("model", "data", "prompt_column", "chat", "chat_template", "chat_template_kwargs")
+    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed")
+    config = ModelSettings(**{name: getattr(args, name) for name in names})
+    reward = Reward(args.reward, call_limits(args))
+    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.max_rows or 32))
+    if report["prompts"] * args.samples_per_prompt < 200:
+        say(f"note: {report['samples']} samples are few; a few hundred tell pass rates of a per cent apart from 0")
+    report["seconds"] = round(time.perf_counter() - started, 1)
+    (print_json if args.json else print_pass_report)(report)
+    return 0 if report["fits"] == "RL now" else 1
+
+
 # ---------------------------------------------------------------------- modes (src/programs/reward_preflight/modes.py)
 
 
@@ -3819,7 +4689,12 @@ def environment_flags(flag) -> None:
     says = "what gold says in a conversation, (messages, tools, row) -> text or call"
     flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
     flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
-    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
+    flag(
+        "chat_template",
+        "FILE with a chat template for --tokenizer or --model, in place of its own",
+        default="",
+        metavar="FILE",
+    )
     flag(
         "chat_template_kwargs",
         'JSON object for that template, such as {"enable_thinking": false}',
@@ -3832,6 +4707,15 @@ def environment_flags(flag) -> None:
         default="",
         metavar="NAME",
     )
+
+
+def model_flags(flag) -> None:
+    """The flags that go with --model."""
+    flag("samples_per_prompt", "completions that --model samples of each prompt", type=int, default=16, metavar="N")
+    flag("temperature", "at which --model samples, as in the run", type=float, default=1.0, metavar="T")
+    flag("max_prompt_tokens", "longer prompts are left out by --model", type=int, default=512, metavar="N")
+    flag("pass_low", "--model: pass rate below which RL finds too little", type=float, default=0.1, metavar="SHARE")
+    flag("pass_high", "--model: pass rate above which RL has little to do", type=float, default=0.9, metavar="SHARE")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -3847,6 +4731,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("score", "score the rows' own completions: FILE.py:function or a name of --list", metavar="FN")
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", action="append", metavar="FN")
     flag("environment", "check an environment: FILE.py:Class; --reward adds to what it pays", metavar="FILE.py:CLASS")
+    flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", metavar="MODEL")
     flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", metavar="FILE")
     flag("samples", "your model's completions: rows of prompt or index, and completion or completions", metavar="FILE")
     flag("group_size", "completions per prompt in the run", type=int, default=8, metavar="G")
@@ -3879,6 +4764,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
     flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
     environment_flags(flag)
+    model_flags(flag)
     flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
     flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
@@ -3897,34 +4783,53 @@ OF_ENVIRONMENTS = (
     "chat_template_kwargs",
     "tool_format",
 )
+OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
+NOT_OF_MODELS = (
+    *("samples", "max_characters", "gold_column", "gold_template", "full_share", "min_recall", "allow"),
+    *("max_zero_std", "timeout_s", "completion_column"),
+)
+
+
+def check_idle_flags(args) -> None:
+    """Raise UserError for flags that do nothing in the mode that was chosen."""
+    usual = make_parser().parse_args([])
+    template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
+    of_talks = [name for name in OF_ENVIRONMENTS if name not in template]
+    idle_beside = {
+        "--environment": ("samples", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
+        "--model": NOT_OF_MODELS if args.model else OF_MODELS,
+    }
+    for mode, names in idle_beside.items():
+        beside = "with" if getattr(args, mode[2:]) else "without"
+        for name in names:
+            idle = getattr(args, name) != getattr(usual, name)
+            need(not idle, f"got --{name} {beside} {mode}; expected the other way")
 
 
 def check_arguments(args) -> None:
     """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
-    names = [name for name in ("list", "score", "reward", "environment") if getattr(args, name)]
-    modes = [f"--{name}" for name in names if not (name == "reward" and args.environment)]
+    names = [name for name in ("list", "score", "reward", "environment", "model") if getattr(args, name)]
+    modes = [f"--{name}" for name in names if not (name == "reward" and (args.environment or args.model))]
     need(
         len(modes) == 1,
-        f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward, --environment",
+        f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward, --environment, --model",
     )
+    need(args.reward or not args.model, "got --model without --reward; expected what its samples are scored by")
     need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
     need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
     ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
     ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
     ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "tool_characters": (1, 1e9)}
     ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}
-    for name, (low, high) in {**ranges, "full_share": (0, 1), "min_recall": (0, 1), "max_zero_std": (0, 1)}.items():
+    ranges |= {"samples_per_prompt": (1, 1e6), "temperature": (1e-3, 1e3), "max_prompt_tokens": (1, 1e7)}
+    shares = ("full_share", "min_recall", "max_zero_std", "pass_low", "pass_high")
+    for name, (low, high) in {**ranges, **dict.fromkeys(shares, (0, 1))}.items():
         value = getattr(args, name)
         fits = value is None or low <= value <= high
         need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
-    usual = make_parser().parse_args([])
-    for name in ("samples", "group_size", "max_zero_std", "chat") if args.environment else OF_ENVIRONMENTS:
-        idle = getattr(args, name) != getattr(usual, name)
-        need(
-            not idle, f"got --{name} {'with' if args.environment else 'without'} --environment; expected the other way"
-        )
+    check_idle_flags(args)
     need(
-        args.tokenizer or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
+        args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
         "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
     )
     args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
@@ -3942,8 +4847,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         check_arguments(args)
-        if args.environment:
-            return environment_preflight(args)
+        if args.environment or args.model:
+            return (environment_preflight if args.environment else model_preflight)(args)
         return (list_library if args.list else score_file if args.score else preflight)(args)
     except UserError as error:
         say(f"error: {error}")

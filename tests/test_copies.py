@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, run_script
+from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, run_script
 
 REWARD = """
 def right(prompts, completions, answer, **kwargs):
@@ -33,6 +33,10 @@ COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "verl_train": (
         ["--model={model}", "--data={rows}", "--reward={reward}", "--batch_size=4", "--output_dir=out", "--print"],
         "verl.trainer",
+    ),
+    "warm_start": (
+        ["--model={model}", "--self", "--data={rows}", "--reward={reward}", f"--eval_data={EVAL_DATA}", "--dry_run"],
+        "memory_estimate",
     ),
 }
 NEED_THE_BUNDLE = {"new_notebook"}  # it fills in assets/notebook_template.ipynb

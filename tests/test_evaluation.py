@@ -21,12 +21,12 @@ from fractions import Fraction
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_script, run_script, save_random_model, script_command, script_env
 
+from parts.pass_rates import pass_at_k
 from programs.evaluation.statistics import (
     Values,
     compare_values,
     mcnemar_exact,
     paired_proportion_interval,
-    pass_at_k,
     rows_needed,
     summarize,
     verdict_of,

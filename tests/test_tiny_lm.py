@@ -55,9 +55,10 @@ def test_the_committed_data_are_the_generators(tmp_path):
     assert not (tmp_path / "lm").exists()
 
 
-def test_a_teacher_has_the_same_tokenizer_and_goes_to_its_own_folder_only(tmp_path):
+@pytest.mark.parametrize("kind", ["--teacher", "--unable"])
+def test_a_model_of_its_own_kind_has_the_same_tokenizer_and_goes_to_its_own_folder_only(tmp_path, kind):
     out, data = tmp_path / "lm", tmp_path / "data"
-    flags = (*SMALL, "--out", out, "--data_out", data, "--teacher", tmp_path / "teacher")
+    flags = (*SMALL, "--out", out, "--data_out", data, kind, tmp_path / "teacher")
     generate(*flags)
     assert FILES <= {path.name for path in (tmp_path / "teacher").iterdir()} and not out.exists() and not data.exists()
     for name in TOKENIZER:

@@ -35,6 +35,7 @@ FLOORS = (
     "presets",
     "processes",
     "exit_codes",
+    "pass_rates",
     "numerics",
     "kl",
     "advantages",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6"]
+# dependencies = ["pyarrow", "datasets", "transformers>=5.23,<6", "torch>=2.6", "numpy", "peft"]
 # ///
 """Check a reward function or an environment on real rows before a run: does it pay what it should, and only that?
 
@@ -33,17 +33,23 @@ are again, all at once turn by turn, and with an object that served another: wha
 processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and
 row. `--tokenizer` tries a model's chat template too.
 
-Deliberately left out: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by one id for every 4
-characters; of a conversation each text is one token, so --max_conversation_tokens is not tried) and, but for arguments
-of tools, lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
+`--model M` samples completions from a model, as the run will (16 of each of 32 prompts), and says how often they pass
+(the first reward gives full marks, 1), the prompts by pass rate, and which share of groups of --group_size has both
+right and wrong ones; of *RL now, warm start, easier prompts, harder prompts* it names the one that fits.
+
+Deliberately left out, but for --model: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by
+one id for every 4 characters; of a conversation each text is one token, so --max_conversation_tokens is not tried) and,
+but for arguments of tools, lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
         --data train.jsonl --samples samples.jsonl --group_size 16 --json
+    python scripts/reward_preflight.py --model Qwen/Qwen2.5-0.5B-Instruct --chat --reward my_rewards.py:correct \\
+        --data train.jsonl --max_new_tokens 512
     python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
 
-Exit codes: 0 ready (or scored, listed), 1 not ready (--score: a row could not be scored), 2 bad input.
+Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: a row could not be scored), 2 bad input.
 """
 
 ROOMS = (
@@ -59,6 +65,7 @@ ROOMS = (
     "environment_preflight",
     "report",
     "environment_report",
+    "model_preflight",
     "modes",
     "command",
 )

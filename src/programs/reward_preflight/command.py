@@ -7,6 +7,7 @@ from parts.messages import UserError, need, say, suggest
 from parts.settings import parse_flags
 from programs.reward_preflight.environment_process import serve
 from programs.reward_preflight.inputs import resolve
+from programs.reward_preflight.model_preflight import model_preflight
 from programs.reward_preflight.modes import environment_preflight, list_library, preflight, score_file
 from programs.reward_preflight.policies import POLICIES
 from programs.reward_preflight.probes import PROBES, number_of
@@ -37,7 +38,12 @@ def environment_flags(flag) -> None:
     says = "what gold says in a conversation, (messages, tools, row) -> text or call"
     flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
     flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
-    flag("chat_template", "FILE with a chat template for --tokenizer, in place of its own", default="", metavar="FILE")
+    flag(
+        "chat_template",
+        "FILE with a chat template for --tokenizer or --model, in place of its own",
+        default="",
+        metavar="FILE",
+    )
     flag(
         "chat_template_kwargs",
         'JSON object for that template, such as {"enable_thinking": false}',
@@ -50,6 +56,15 @@ def environment_flags(flag) -> None:
         default="",
         metavar="NAME",
     )
+
+
+def model_flags(flag) -> None:
+    """The flags that go with --model."""
+    flag("samples_per_prompt", "completions that --model samples of each prompt", type=int, default=16, metavar="N")
+    flag("temperature", "at which --model samples, as in the run", type=float, default=1.0, metavar="T")
+    flag("max_prompt_tokens", "longer prompts are left out by --model", type=int, default=512, metavar="N")
+    flag("pass_low", "--model: pass rate below which RL finds too little", type=float, default=0.1, metavar="SHARE")
+    flag("pass_high", "--model: pass rate above which RL has little to do", type=float, default=0.9, metavar="SHARE")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -65,6 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("score", "score the rows' own completions: FILE.py:function or a name of --list", metavar="FN")
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", action="append", metavar="FN")
     flag("environment", "check an environment: FILE.py:Class; --reward adds to what it pays", metavar="FILE.py:CLASS")
+    flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", metavar="MODEL")
     flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", metavar="FILE")
     flag("samples", "your model's completions: rows of prompt or index, and completion or completions", metavar="FILE")
     flag("group_size", "completions per prompt in the run", type=int, default=8, metavar="G")
@@ -97,6 +113,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
     flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
     environment_flags(flag)
+    model_flags(flag)
     flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
     flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
     flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
@@ -115,34 +132,53 @@ OF_ENVIRONMENTS = (
     "chat_template_kwargs",
     "tool_format",
 )
+OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
+NOT_OF_MODELS = (
+    *("samples", "max_characters", "gold_column", "gold_template", "full_share", "min_recall", "allow"),
+    *("max_zero_std", "timeout_s", "completion_column"),
+)
+
+
+def check_idle_flags(args) -> None:
+    """Raise UserError for flags that do nothing in the mode that was chosen."""
+    usual = make_parser().parse_args([])
+    template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
+    of_talks = [name for name in OF_ENVIRONMENTS if name not in template]
+    idle_beside = {
+        "--environment": ("samples", "group_size", "max_zero_std", "chat") if args.environment else of_talks,
+        "--model": NOT_OF_MODELS if args.model else OF_MODELS,
+    }
+    for mode, names in idle_beside.items():
+        beside = "with" if getattr(args, mode[2:]) else "without"
+        for name in names:
+            idle = getattr(args, name) != getattr(usual, name)
+            need(not idle, f"got --{name} {beside} {mode}; expected the other way")
 
 
 def check_arguments(args) -> None:
     """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
-    names = [name for name in ("list", "score", "reward", "environment") if getattr(args, name)]
-    modes = [f"--{name}" for name in names if not (name == "reward" and args.environment)]
+    names = [name for name in ("list", "score", "reward", "environment", "model") if getattr(args, name)]
+    modes = [f"--{name}" for name in names if not (name == "reward" and (args.environment or args.model))]
     need(
         len(modes) == 1,
-        f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward, --environment",
+        f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward, --environment, --model",
     )
+    need(args.reward or not args.model, "got --model without --reward; expected what its samples are scored by")
     need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
     need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
     ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
     ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
     ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "tool_characters": (1, 1e9)}
     ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}
-    for name, (low, high) in {**ranges, "full_share": (0, 1), "min_recall": (0, 1), "max_zero_std": (0, 1)}.items():
+    ranges |= {"samples_per_prompt": (1, 1e6), "temperature": (1e-3, 1e3), "max_prompt_tokens": (1, 1e7)}
+    shares = ("full_share", "min_recall", "max_zero_std", "pass_low", "pass_high")
+    for name, (low, high) in {**ranges, **dict.fromkeys(shares, (0, 1))}.items():
         value = getattr(args, name)
         fits = value is None or low <= value <= high
         need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
-    usual = make_parser().parse_args([])
-    for name in ("samples", "group_size", "max_zero_std", "chat") if args.environment else OF_ENVIRONMENTS:
-        idle = getattr(args, name) != getattr(usual, name)
-        need(
-            not idle, f"got --{name} {'with' if args.environment else 'without'} --environment; expected the other way"
-        )
+    check_idle_flags(args)
     need(
-        args.tokenizer or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
+        args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
         "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
     )
     args.reward = [resolve(spec, args.reward_library) for spec in args.reward or [args.score] * bool(args.score)]
@@ -160,8 +196,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         check_arguments(args)
-        if args.environment:
-            return environment_preflight(args)
+        if args.environment or args.model:
+            return (environment_preflight if args.environment else model_preflight)(args)
         return (list_library if args.list else score_file if args.score else preflight)(args)
     except UserError as error:
         say(f"error: {error}")

@@ -1,0 +1,3421 @@
+#!/usr/bin/env python3
+# Built from src/programs/warm_start/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "trl>=1.16,<1.17", "transformers>=5.23,<6", "torch>=2.6", "datasets", "accelerate", "peft", "numpy", "pyyaml",
+#   "pyarrow", "tqdm",
+# ]
+# ///
+"""From never right to sometimes right: supervised rounds, on TRL's SFTTrainer, until RL has something to reinforce.
+
+Where the solutions come from, three ways:
+
+    (default)      the column `completion` of the data: a string, or one assistant message
+    --self         the model's own samples (rejection sampling; STaR, arXiv 2203.14465; expert iteration)
+    --teacher M    samples of another model, a folder or hub id, through its own chat template
+
+A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
+stands within --max_new_tokens. Of samples, a prompt keeps as many different ones as it had failures, one at least and
+--max_per_prompt at most: few of the easy, all of the hard. The loss is the mean negative log-likelihood of the
+completion's tokens, its end token included,
+
+    loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
+
+Rounds repeat until samples of held-out prompts, at --temperature, pass at a rate from --pass_low to --pass_high, end
+and have the right format, and their entropy has not collapsed. Then final/ is written, and the command to go on with.
+Every file appears whole or not at all: after kill -9, --resume goes on, and samples nothing twice.
+
+Held-out prompts never train: a prompt of the data that is also held out, by its text or but for case, white space,
+Unicode form and system prompt, is refused, and the rows are compared again before each training.
+
+Deliberately left out: several processes (torchrun), 4-bit weights, teachers behind a server, several turns, trackers.
+final/ of a LoRA run is merged: the trainers load it as any model.
+
+    python scripts/warm_start.py --data solutions.jsonl --eval_data test.jsonl --reward my.py:reward \\
+        --model Qwen/Qwen2.5-0.5B --output_dir runs/warm                                     # worked solutions
+    python scripts/warm_start.py --self --samples 32 --sample_temperature 1.2 --output_dir runs/self   # CPU, embedded
+    python scripts/warm_start.py --teacher Qwen/Qwen2.5-7B-Instruct --chat --data train.jsonl --eval_data test.jsonl \\
+        --reward my.py:reward --model Qwen/Qwen2.5-0.5B --lora_rank 16 --output_dir runs/taught
+
+Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 bad input, 3 a reward function failed,
+4 training diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import csv
+import dataclasses
+import difflib
+import functools
+import gc
+import importlib
+import importlib.util
+import inspect
+import itertools
+import json
+import math
+import os
+import random
+import shlex
+import shutil
+import signal
+import statistics
+import sys
+import threading
+import time
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+class DivergedError(UserError):
+    """Too many updates in a row were not finite."""
+
+    code = 4
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+# ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
+
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+# ------------------------------------------------------------------------------------ settings (src/parts/settings.py)
+
+
+class BaseConfig:
+    """What the Config of every program is; the parts name the fields that they read."""
+
+
+def setting(default, help, choices=None, positive=False, free=False, several=False):
+    """Return a dataclass field that carries its help text; a list default means the flag may be repeated.
+
+    Args:
+        choices: a list, or a function that returns one where the names stand further down in the file.
+        positive: a number that must be above 0; others may be 0.
+        free: may change on --resume.
+        several: one flag takes several values.
+    """
+    value = {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+    return field(
+        metadata={"help": help, "choices": choices, "positive": positive, "free": free, "several": several}, **value
+    )
+
+
+def parse_bool(text: str) -> bool:
+    """Read a flag's or YAML key's boolean."""
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected true or false")
+
+
+def build_parser(config_class, description: str) -> argparse.ArgumentParser:
+    """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
+    for f in dataclasses.fields(config_class):
+        repeat, is_bool = f.type == list[str], f.type is bool
+        default = [] if repeat else f.default
+        choices = f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
+        shown = "that of --algorithm" if default is None else default
+        text = f.metadata["help"].replace("%", "%%") + ("" if repeat or default == "" else f" (default: {shown})")
+        several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
+        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        parser.add_argument(
+            *dict.fromkeys([f"--{f.name}", f"--{f.name.replace('_', '-')}"]),
+            dest=f.name,
+            type=str if repeat else parse_bool if is_bool else f.type,
+            choices=choices,
+            default=hidden,
+            metavar=None if choices else f.name.upper().split("_")[-1],
+            help=text,
+            **extra,
+        )
+    return parser
+
+
+def yaml_flags(path: str, names: list[str]) -> list[str]:
+    """Turn a flat YAML mapping into flags, so that it passes the same checks as the command line."""
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
+    need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    flags = []
+    for key, value in settings.items():
+        need(key in names, f"{path}: got unknown key {key!r}; expected a setting of --help{suggest(str(key), names)}")
+        need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
+        for item in value if isinstance(value, list) else [value]:
+            item = json.dumps(item) if isinstance(item, dict) else item
+            flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
+    return flags
+
+
+def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Parse a command line; an unknown flag ends the program with the nearest known one."""
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    return known
+
+
+def parse_settings(argv: list[str], config_class, description: str):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    parser = build_parser(config_class, description)
+    flags = vars(parse_flags(parser, argv))
+    path = flags.pop("config", None)
+    if path is not None:
+        names = [f.name for f in dataclasses.fields(config_class)]
+        flags = {**vars(parser.parse_args(yaml_flags(path, names))), **flags}
+    return config_class(**flags)
+
+
+def check_numbers(config) -> None:
+    """Raise UserError for a number that is not finite, below 0, or 0 where its setting says `positive`."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+
+
+def free_on_resume(config) -> set[str]:
+    """Names of the settings that may change on --resume."""
+    return {f.name for f in dataclasses.fields(config) if f.metadata["free"]}
+
+
+# ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
+
+OF_SAMPLES = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt")
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
+    seed: int = setting(0, "seed of prompts, samples and the order of training")
+    # where solutions come from
+    self: bool = setting(False, "solutions are the model's own samples that pass")
+    teacher: str = setting("", "solutions are this model's samples that pass: folder or hub id")
+    samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
+    sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
+    prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
+    max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
+    # when RL can take over
+    rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
+    min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
+    pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
+    pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
+    pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
+    min_format: float = setting(
+        0.8, "least share of completions that end, and that have full marks from a reward named …format…"
+    )
+    min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
+    eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
+    eval_samples: int = setting(16, "completions of each", positive=True)
+    group_size: int = setting(
+        8, "completions per prompt in the RL run, whose groups with signal are told", positive=True
+    )
+    # sampling
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature of the RL run, at which the pass rate is taken", positive=True
+    )
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(
+        128, "sequences sampled at once; so many are written to disk together", positive=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
+    )
+    # training
+    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
+    batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
+    micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
+    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
+    packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
+    resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+    # what the parts read and this program does not offer
+    load_in_4bit = False
+    merge_lora = True
+    environment = ""
+
+    @property
+    def samples_solutions(self_) -> bool:
+        """Whether solutions are sampled; `self` is a setting here."""
+        return bool(self_.self or self_.teacher)
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
+
+
+def check_warm_start(config: Config) -> None:
+    """Raise UserError for settings that are out of range or cannot work together."""
+    check_numbers(config)
+    c, usual = config, type(config)()
+    for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
+        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
+    for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
+        idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
+        need(not idle, f"got --{name} {where} --self or --teacher; expected the other way; try to leave it out")
+    need(
+        c.pass_low <= c.pass_high <= 1,
+        f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
+    )
+    need(c.min_format <= 1, f"got min_format {c.min_format}; expected a share, 0 to 1; try 0.8")
+    need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
+    micro = c.micro_batch_size or c.batch_size
+    need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
+    vllm = c.rollout_engine == "vllm"
+    need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
+    need(not (vllm and c.teacher), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
+    many = int(os.environ.get("WORLD_SIZE", "1"))
+    need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
+
+
+def settled_training(config: Config, parameters: int) -> tuple[float, int]:
+    """Learning rate and rows of a forward pass, by model size where the setting is 0."""
+    lr = config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
+    return lr, config.micro_batch_size or (config.batch_size if parameters < 50e6 else 1)
+
+
+# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def gather_rows(mine: list, error: Exception | None = None) -> list:
+    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+    size = world()[1]
+    if size == 1:
+        if error:
+            raise error
+        return mine
+    import torch.distributed as dist
+
+    parts = [None] * size
+    dist.all_gather_object(parts, (mine, error))
+    for _, failure in parts:
+        if failure:
+            raise failure
+    merged = [None] * sum(len(rows) for rows, _ in parts)
+    for i, (rows, _) in enumerate(parts):
+        merged[i::size] = rows
+    return merged
+
+
+def device_name(config: BaseConfig) -> str:
+    """The device that --device names; auto is a CUDA GPU, else the CPU."""
+    import torch
+
+    name = config.device
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
+    return name
+
+
+def start_processes(config: BaseConfig):
+    """Return this process's device; join the process group of a torchrun launch."""
+    import torch
+    import torch.distributed as dist
+
+    name = device_name(config)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        if name == "cuda":
+            name = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(name)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
+    return torch.device(name)
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one."""
+    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+class StopRequest:
+    """Remembers the first SIGTERM or SIGINT so that the step under way can finish; a second one ends at once."""
+
+    def __init__(self):
+        self.signum, self.earlier = 0, {}
+        if threading.current_thread() is threading.main_thread():  # signals reach no other
+            self.earlier = {n: signal.signal(n, self.handle) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Put the earlier handlers back."""
+        for signum, handler in self.earlier.items():
+            signal.signal(signum, handler)
+
+    def handle(self, signum, frame) -> None:
+        """Signal handler."""
+        if self.signum:
+            raise KeyboardInterrupt
+        self.signum = signum
+        say("stopping after this step; once more to stop at once")
+
+    def agreed(self) -> int:
+        """The signal that any process got, 0 for none."""
+        return max(gather_rows([self.signum]))
+
+
+# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
+
+
+def quiet_environment() -> None:
+    """Keep tokenizers and the hub's client from writing among our lines, unless the user has said otherwise."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        return run()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        say(stopped)
+        return 130
+    finally:
+        leave_processes()
+
+
+# -------------------------------------------------------------------------------- pass rates (src/parts/pass_rates.py)
+
+BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
+LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
+MEND = {
+    "RL now": "enough groups hold both right and wrong answers",
+    "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
+    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
+    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that one of k samples passes, from c of n that did: 1 - C(n - c, k) / C(n, k) (Chen 2021, eq. 1).
+
+    >>> pass_at_k(5, 2, 3), pass_at_k(4, 0, 2), pass_at_k(3, 1, 3)
+    (0.9, 0.0, 1.0)
+    """
+    need(0 <= c <= n, f"got {c} passes of {n} samples; expected 0 to {n}")
+    need(1 <= k <= n, f"got pass@{k} of {n} samples; expected k of 1 to n; try --n {max(k, 1)}")
+    return float((math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k))
+
+
+def group_signal(n: int, c: int, group: int) -> float:
+    """Chance that a group of a prompt has both passes and failures, from c passes of n samples.
+
+    Unbiased where n >= group; else 1 - p^G - (1 - p)^G with p = c / n, which is too low on average.
+
+    >>> group_signal(4, 2, 2), group_signal(2, 1, 3), group_signal(8, 8, 4)
+    (0.6666666666666667, 0.75, 0.0)
+    """
+    if n >= group:
+        return 1 - (math.comb(c, group) + math.comb(n - c, group)) / math.comb(n, group)
+    p = c / n
+    return 1 - p**group - (1 - p) ** group
+
+
+def histogram(rates: list[float]) -> dict[str, int]:
+    """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
+    found = {"0": sum(p == 0 for p in rates)}
+    for low, high in BINS:
+        found[f"{low:g} to {high:g}"] = sum((low < p if low == 0 else low <= p) and p < high and p > 0 for p in rates)
+    return found | {"1": sum(p == 1 for p in rates)}
+
+
+def what_fits(rate: float, signal: float, within: float, low: float, high: float) -> str:
+    """Which of MEND fits a mean pass rate, a share of groups with signal and of prompts within the bounds."""
+    if rate > high:
+        return "harder prompts"
+    if rate >= low and signal >= LEAST_SIGNAL:
+        return "RL now"
+    return "easier prompts" if within >= 0.1 else "warm start"
+
+
+def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
+    """Figures of (samples, passes) of each prompt, and what fits them.
+
+    Args:
+        group: completions per prompt in the RL run.
+        low, high: the bounds within which RL learns from a prompt.
+    """
+    rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
+    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
+    signal = statistics.fmean(group_signal(n, c, group) for n, c in counts)
+    within = statistics.fmean(low <= p <= high for p in rates)
+    rate = statistics.fmean(rates)
+    fits = what_fits(rate, signal, within, low, high)
+    return {
+        "prompts": len(counts),
+        "samples": sum(n for n, _ in counts),
+        "pass_rate": rate,
+        "pass_at_k": {str(k): statistics.fmean(pass_at_k(n, c, k) for n, c in counts) for k in ks},
+        "prompts_by_pass_rate": histogram(rates),
+        "prompts_within_bounds": within,
+        "group_size": group,
+        "groups_with_signal": signal,
+        "fits": fits,
+        "why": MEND[fits],
+    }
+
+
+# ------------------------------------------------------------------------------------ numerics (src/parts/numerics.py)
+
+
+def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):
+    """Log-prob of each target and entropy of its distribution, without holding all logits at once.
+
+    Args:
+        logits_fn: maps hidden states [n, H] to logits [n, V].
+        hidden: [N, H], the states that predict the targets.
+        targets: [N] token ids.
+        temperature: logits are divided by it.
+        chunk: rows of `hidden` per piece; pieces are recomputed in the backward pass when there are several.
+        entropy_grad: let gradients flow through the entropy.
+
+    Returns:
+        (logprobs [N], entropy [N]), in float32 or wider.
+    """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def piece(h, t):
+        logits = logits_fn(h)
+        logits = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature  # [n, V]
+        log_z = torch.logsumexp(logits, dim=-1)
+        logprobs = logits.gather(-1, t[:, None]).squeeze(-1) - log_z
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+            z = logits if entropy_grad else logits.detach()
+            entropy = log_z - (torch.softmax(z, dim=-1) * z).sum(-1)  # H = log Z - E[logit]
+        return logprobs, entropy
+
+    if len(hidden) <= chunk:
+        return piece(hidden, targets)
+    pieces = zip(hidden.split(chunk), targets.split(chunk), strict=True)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(piece, h, t, use_reentrant=False) for h, t in pieces]
+    else:
+        parts = [piece(h, t) for h, t in pieces]
+    logprobs, entropy = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropy)
+
+
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in READERS,
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+    try:
+        return READERS[suffix](path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# -------------------------------------------------------------------------------------------- chat (src/parts/chat.py)
+
+
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        found = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(found, dict) and not kept & {*found},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return found
+
+
+def template_text(file: str) -> str:
+    """The chat template in a file."""
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    return Path(file).read_text(encoding="utf-8")
+
+
+def give_template(tokenizer, file: str) -> None:
+    """Put the chat template of a file into a tokenizer; nothing for an empty name."""
+    if file:
+        tokenizer.chat_template = template_text(file)
+
+
+def as_turns(prompt, chat: bool):
+    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
+
+
+def strings_past_template(config, tokenizer, prompts: list) -> int:
+    """How many prompts are strings that bypass the model's chat template."""
+    if config.chat or not tokenizer.chat_template:
+        return 0
+    return sum(isinstance(prompt, str) for prompt in prompts)
+
+
+def check_template(config, tokenizer, source: str, prompts: list) -> None:
+    """Say how many string prompts bypass the chat template; raise UserError where --chat finds none."""
+    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
+    strings = strings_past_template(config, tokenizer, prompts)
+    ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
+    if strings and not ours:
+        say(
+            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
+            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
+            "try --chat"
+        )
+
+
+# -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, with the generation prompt."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    if tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
+        return ids["input_ids"]
+    return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
+    """Return rows {"prompt", "prompt_ids", "columns"}; over-long prompts are left out and counted on stderr."""
+    rows = read_rows(source)
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    kept, reserved = [], (*RESERVED, config.prompt_column)
+    template = template_settings(config)
+    for number, row in enumerate(rows, start=1):
+        where = f"{source}, row {number}"
+        need(
+            config.prompt_column in row,
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+        )
+        prompt = row[config.prompt_column]
+        check_prompt(prompt, where)
+        try:
+            ids = list(encode_prompt(tokenizer, as_turns(prompt, config.chat), **template))
+        except Exception as error:  # a template raises what it likes, such as "system role not supported"
+            raise UserError(f"{where}: got a prompt that the template refuses ({error}); try other roles") from error
+        need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+        if len(ids) <= config.max_prompt_tokens:
+            columns = {name: value for name, value in row.items() if name not in reserved}
+            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns})
+    too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
+    need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
+    if len(kept) < len(rows):
+        say(f"{source}: left out {too_long}")
+    if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
+        say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    return kept
+
+
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
+    import numpy as np
+
+    picked = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
+def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
+    """Training and held-out prompts, each read by `load`."""
+    rows = load(config, tokenizer, config.data)
+    embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
+    held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
+    return rows, load(config, tokenizer, held_out) if held_out else []
+
+
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+
+
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without the end tokens and pads at their end.
+
+    Special tokens before that stay visible: a policy that writes `<|user|>` into its answer has to be seen doing so.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
+# ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def import_file(what: str, spec: str, file: str):
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError."""
+    module_name = f"{what}_{Path(file).stem}_{abs(hash(str(Path(file).resolve())))}"
+    if module_name not in sys.modules:
+        sys.path.append(str(Path(file).resolve().parent))  # it may import its neighbours, as when it is run
+        module_spec = importlib.util.spec_from_file_location(module_name, file)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+    return sys.modules[module_name]
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+    """
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    try:
+        factor = float(weight or 1.0)
+    except ValueError:
+        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
+    module = import_file("reward", spec, file)
+    members = vars(module)
+    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
+    found = members.get(name)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        weights = getattr(found, "weights", [1.0] * len(found))
+        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
+        need(len(weights) == len(found), number)
+        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
+    own = {
+        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
+    }
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return [(found, factor)]
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}] if isinstance(said, str) and not isinstance(prompt, str) else said
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": completion_ids,
+        **{name: [row["columns"].get(name) for row in rows] for name in columns},
+    }
+
+
+# ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    """The limits that a run's settings name."""
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        self.thread = threading.Thread(target=self.serve, name="rewards", daemon=True)
+        self.thread.start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    for number, call in enumerate(calls):
+        try:
+            results.append(call())
+        except Exception as error:
+            close_unstarted(results)
+            raise CallFailed(number) from error
+    jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+    try:
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    except CallFailed as failed:
+        if isinstance(failed.__cause__, Exception):
+            raise
+        raise failed.__cause__ from None  # SystemExit ends the run, as from a function that is not async
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+# -------------------------------------------------------------------------------------- rewards (src/parts/rewards.py)
+
+
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = as_reward(function), weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        check_columns(self.functions, row)
+
+    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
+        """Raw results by function; async ones run together."""
+        arguments = reward_arguments(rows, completions, completion_ids)
+        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+
+            def alone(row: int) -> dict:
+                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
+
+            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
+            raise error from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        results = self.run(rows, completions, completion_ids)
+        parts = {name: checked_scores(name, result, completions) for name, result in results.items()}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+
+# ---------------------------------------------------------------------------------- precision (src/parts/precision.py)
+
+
+def precision_on(precision: str, device) -> str:
+    """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
+    if precision != "auto":
+        return precision
+    import torch
+
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Replace `auto` in config, choose TF32 or not, and on a GPU say both.
+
+    Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
+    """
+    import torch
+
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    import torch
+
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    import torch
+
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; nothing in fp32."""
+    import torch
+
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+# -------------------------------------------------------------------------------- tokenizers (src/parts/tokenizers.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
+
+
+def remember_padding(tokenizer):
+    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
+    from transformers import AutoTokenizer
+
+    found = Path(config.model).is_dir() or is_hub_id(config.model)
+    need(found, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **options)
+    except (OSError, ValueError) as error:
+        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
+    give_template(tokenizer, config.chat_template)
+    return tokenizer
+
+
+def load_tokenizer(config: BaseConfig):
+    """The tokenizer of a model that is trained or sampled here, to be saved as it was."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
+    logging.disable_progress_bar()
+    return remember_padding(open_tokenizer(config))
+
+
+def save_tokenizer(tokenizer, folder: Path) -> None:
+    """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
+    backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
+    if backend:
+        backend.enable_padding(**padding) if padding else backend.no_padding()
+        backend.enable_truncation(**truncation) if truncation else backend.no_truncation()
+    tokenizer.save_pretrained(folder)
+
+
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+
+def disable_dropout(model) -> None:
+    """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
+    for module in model.modules():
+        if type(module).__name__.startswith("Dropout"):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def nf4_config(compute):
+    """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
+    need(
+        importlib.util.find_spec("bitsandbytes"),
+        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
+    )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def keep_differentiable(model) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights for inference on a CPU: no gradient flows through those."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
+    """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
+    import torch
+
+    extra = {}
+    if config.load_in_4bit:
+        extra = {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
+    try:
+        dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
+        model = auto_class.from_pretrained(source, dtype=dtype, **extra)
+    except Exception as error:  # OSError, ValueError, SafetensorError, …
+        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+    disable_dropout(model)
+    keep_differentiable(model)
+    if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
+        kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
+        for p in model.parameters():  # packed 4-bit weights are integers, and stay
+            if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
+                p.data = p.data.to(compute_dtype(config, device))
+    model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
+    return model.requires_grad_(not frozen and not config.lora_rank).eval()
+
+
+def without_adapters(model) -> list[str]:
+    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
+    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
+    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
+
+
+def add_lora(model, config: BaseConfig, folder: Path | None = None):
+    """Wrap a frozen network in LoRA adapters on all linear layers that bear them, new or from `folder`."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if folder:
+        return PeftModel.from_pretrained(model, folder, is_trainable=True).eval()
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules="all-linear",
+        exclude_modules=without_adapters(model) or None,
+        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
+    )
+    return get_peft_model(model, lora).eval()
+
+
+def load_policy(config: BaseConfig, device, saved: Path | None):
+    """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
+    from transformers import AutoModelForCausalLM
+
+    source = str(saved if saved and not config.lora_rank else config.model)
+    policy = load_network(AutoModelForCausalLM, source, config, device)
+    return add_lora(policy, config, saved) if config.lora_rank else policy
+
+
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """The tokens that end a completion, and one to pad with; masks never depend on the pad."""
+    ends = unwrapped(policy).generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    pad_id = next(i for i in (tokenizer.pad_token_id, *sorted(ends)) if i is not None)
+    return sorted(ends), pad_id
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    need(
+        not limit or longest + config.max_new_tokens <= limit,
+        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
+        "together; try a lower --max_new_tokens or --max_prompt_tokens",
+    )
+
+
+# -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
+
+
+@functools.cache  # asked for every token that is sampled
+def takes(network_class, argument: str) -> bool:
+    """Whether a network's forward has an argument of this name."""
+    return argument in inspect.signature(network_class.forward).parameters
+
+
+def below_the_head(model):
+    """The network below the output layer; Llama 4 has it under another name than its own prefix says."""
+    network = unwrapped(model)
+    return getattr(network, "model", network) if network.base_model is network else network.base_model
+
+
+def backbone(model, input_ids, attention_mask, **kwargs):
+    """Run the network below the output layer; positions count real tokens, so padding does not shift them."""
+    network = below_the_head(model)
+    width = input_ids.shape[1]
+    if takes(type(network), "position_ids"):
+        kwargs["position_ids"] = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+    if takes(type(network), "cache_params"):  # Mamba multiplies the new tokens by the mask, and looks back at none
+        attention_mask = attention_mask[:, -width:]
+    return network(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+
+
+def cached_states(model, input_ids, attention_mask, cache):
+    """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
+    name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
+    out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
+    return out.last_hidden_state, getattr(out, name, None)
+
+
+def plain_states(model, input_ids, attention_mask):
+    """Hidden states [B, T, H] of whole texts, as in training."""
+    return backbone(model, input_ids, attention_mask, use_cache=False).last_hidden_state
+
+
+def lm_logits(model, hidden):
+    """Logits [..., V] of hidden states [..., H], in the precision of the output layer's weights."""
+    import torch
+
+    model = unwrapped(model)
+    head, config = model.get_output_embeddings(), model.config.get_text_config()
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = head(hidden.to(head.weight.dtype))
+    logits = logits * (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    logits = logits * (getattr(config, "lm_head_multiplier", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def check_logits(models: Models) -> None:
+    """Raise UserError if the model's logits are not its output layer on its backbone's states, as assumed here."""
+    import torch
+
+    ids = torch.tensor([[models.eos_ids[0], models.pad_id, 1, 2]], device=models.device)
+    name = type(unwrapped(models.policy)).__name__
+    try:
+        with torch.no_grad():
+            expected = models.policy(input_ids=ids).logits.float()
+            got = lm_logits(models.policy, plain_states(models.policy, ids, torch.ones_like(ids))).float()
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # Mamba with 4-bit weights, for one
+        raise UserError(
+            f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
+            "try weights of 16 bits, or another architecture"
+        ) from error
+    need(
+        torch.allclose(got, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
+        f"got {name}, whose logits are not output layer x hidden state; expected a "
+        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt lm_logits()",
+    )
+
+
+def predicting_states(model, piece: dict):
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
+    import torch
+
+    hidden = plain_states(model, piece["input_ids"], piece["attention_mask"])
+    return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
+
+
+def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad: bool = False):
+    """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
+    mask = piece["response_mask"].bool()
+    chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
+    flat = logprobs_and_entropy(
+        lambda h: lm_logits(model, h), hidden[mask], piece["input_ids"][mask], config.temperature, chunk, entropy_grad
+    )
+    return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
+
+
+# -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
+
+
+def left_pad(sequences: list[list[int]], pad_id: int, device):
+    """Return (input_ids, attention_mask), both [B, T], pads on the left."""
+    import torch
+
+    width = max(map(len, sequences))
+    ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
+    mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
+    return ids, mask
+
+
+def collate(samples: list[dict], pad_id: int, device) -> dict:
+    """Stack samples: prompts padded on the left, responses on the right, so every response starts in one column.
+
+    A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
+    """
+    import torch
+
+    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
+    width = max(len(s["response_ids"]) for s in samples)
+
+    def right_pad(key, fill, dtype):
+        return torch.tensor([s[key] + [fill] * (width - len(s[key])) for s in samples], dtype=dtype, device=device)
+
+    response_ids = right_pad("response_ids", pad_id, torch.long)
+    lengths = torch.tensor([len(s["response_ids"]) for s in samples], device=device)
+    response = (torch.arange(width, device=device) < lengths[:, None]).long()
+    sampled = [s.get("response_mask", [1] * len(s["response_ids"])) for s in samples]
+    response_mask = torch.tensor([m + [0] * (width - len(m)) for m in sampled], device=device)
+    return {
+        "input_ids": torch.cat([prompt_ids, response_ids], dim=1),
+        "attention_mask": torch.cat([prompt_mask, response], dim=1),
+        "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
+        "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
+    }
+
+
+# ------------------------------------------------------------------------------ cache probe (src/parts/cache_probe.py)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What a model's cache can do, as measured before anything is sampled."""
+
+    pads: bool  # prompts of several lengths in one batch, padded on the left
+    leaving: bool  # rows that are finished leave the batch
+
+
+def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
+    """Two texts of 12 token ids, or of 12 and 6."""
+    first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
+    return [first, second[:6] if padded else second]
+
+
+def relative_gap(states, expected) -> float:
+    """Mean over [..., H] states of how far each is from the expected one, relative to that one's length.
+
+    A network that gives NaN for the whole text says nothing of its cache: it is refused where it samples.
+    """
+    gaps = (states.float() - expected.float()).norm(dim=-1) / expected.float().norm(dim=-1).clamp(min=1e-12)
+    return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
+
+
+def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
+    """How far pads on the left move the states that `read(ids, mask)` returns."""
+    import torch
+
+    texts = probe_texts(vocabulary, padded=True)
+    ids, mask = left_pad(texts, pad_id, device)
+    alone = torch.tensor([texts[1]], device=device)
+    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
+
+
+def select_rows(cache, rows) -> None:
+    """Keep these rows of a cache, in this order; layers with recurrent states know `reorder_cache` alone for it."""
+    from transformers.cache_utils import Cache
+
+    overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
+    (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+
+
+def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
+    """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
+    import torch
+
+    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
+    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    rows, cache = list(range(len(texts))), None
+    for t in range(new):
+        states, cache = step(ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        if decoding.leaving and t == 0:
+            rows = rows[1:]
+            select_rows(cache, torch.tensor(rows, device=device))
+            mask = mask[1:]
+        ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
+        mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return sum(gaps) / len(gaps)
+
+
+def measured_decoding(gap, limit: float) -> Decoding | None:
+    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
+    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
+        try:
+            if gap(Decoding(pads, leaving)) < limit:
+                return Decoding(pads, leaving)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            continue  # what caches raise that lack an operation
+    return None
+
+
+def gap_limit(config: BaseConfig, device) -> float:
+    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
+    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+
+
+def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
+    """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
+    import torch
+
+    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    with torch.no_grad():
+        gap = pads_gap(read, size, models.pad_id, models.device)
+    need(
+        gap < gap_limit(config, models.device),
+        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
+        "left; expected a network that leaves masked tokens out; try another architecture",
+    )
+
+
+def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
+    """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
+    import torch
+
+    policy = models.policy
+    size = unwrapped(policy).get_input_embeddings().weight.shape[0]
+    read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    with torch.no_grad():
+        found = measured_decoding(
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
+            gap_limit(config, models.device),
+        )
+    name = type(unwrapped(policy)).__name__
+    need(
+        found,
+        f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
+        "ones; try --rollout_engine vllm, or another architecture",
+    )
+    if not found.pads:
+        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
+    if not found.leaving:
+        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
+    return found
+
+
+# ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
+
+
+def inverse_cdf(log_probs, uniform):
+    """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
+    import torch
+
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
+    return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
+
+
+class HFEngine:
+    """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        self.config, self.models = config, models
+        self.decoding = decoding_of_policy(config, models)
+
+    def sync(self, step: int = 0) -> None:
+        """The sampler is the policy: there are no weights to copy."""
+
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+        """Sample one completion per prompt.
+
+        Args:
+            prompts: token ids, any lengths.
+            noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
+                the rest of its batch; None decodes greedily.
+
+        Returns:
+            (token ids with the end token if there is one, their log-probs) per prompt.
+        """
+        outputs = [None] * len(prompts)
+        for rows in self.batches(list(map(len, prompts))):
+            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
+            for i, output in zip(rows, sampled, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def batches(self, lengths: list[int]) -> list[list[int]]:
+        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        groups = [order]
+        if not self.decoding.pads:
+            groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
+        return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
+
+    def generate_batch(self, prompts, noise):
+        """`generate` for prompts that fit in memory at once."""
+        import torch
+
+        models, limit = self.models, self.config.max_new_tokens
+        ids, mask = left_pad(prompts, models.pad_id, models.device)
+        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
+        logprobs = torch.zeros(n, limit, device=ids.device)
+        lengths = torch.full((n,), limit, device=ids.device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(ids.device)).to(ids.device)
+        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
+        running, cache = torch.ones_like(rows, dtype=torch.bool), None
+        with torch.no_grad(), autocast(self.config, models.device):
+            for t in range(limit):
+                states, cache = cached_states(models.policy, ids, mask, cache)
+                logits = lm_logits(models.policy, states[:, -1]).float()
+                dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
+                token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
+                tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
+                ended = running & torch.isin(token, ends)
+                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
+                running &= ~ended
+                alive = int(running.sum())
+                if not alive:
+                    break
+                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+                if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
+                    keep = running.nonzero().squeeze(-1)
+                    select_rows(cache, keep)
+                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+        if not torch.isfinite(logprobs).all():
+            raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+
+# -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
+
+
+class StaleSamplerError(UserError):
+    """The sampler does not have the policy's weights."""
+
+    code = 5
+
+
+def checksums(x, dtype):
+    """Sum and sum of squares of a tensor's elements as `dtype` has them, [2] in float64.
+
+    Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
+    """
+    import torch
+
+    total = torch.zeros(2, dtype=torch.float64, device=x.device)
+    for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
+        piece = piece.to(dtype).double()
+        total += torch.stack([piece.sum(), piece.square().sum()])
+    return total
+
+
+def same_checksums(a, b, count: int) -> bool:
+    """Whether two checksums of `count` elements agree up to the rounding of float64 sums; NaN does not."""
+    largest = max(a[1].item(), b[1].item())
+    sums = abs(a[0] - b[0]).item() <= 1e-12 * (count * largest) ** 0.5  # at least 1e-12 sum |x|
+    return sums and abs(a[1] - b[1]).item() <= 1e-12 * largest
+
+
+def held_by(layer, name: str, dtype):
+    """A parameter as a layer of vLLM computes with it; None where it is rounded or packed beyond recognition.
+
+    On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
+    a layer makes of one-hot inputs is exact.
+    """
+    import torch
+
+    x = layer._parameters[name]
+    packed = name == "weight" and hasattr(layer, "cpu_linear")
+    if packed and not x.numel():
+        width = layer.input_size_per_partition
+    elif packed and type(layer).__name__ == "ParallelLMHead":
+        width = x.shape[1]
+    else:
+        return x if x.dtype == dtype and x.numel() else None
+    rows = torch.eye(width, dtype=dtype).split(256)
+    return torch.cat([layer.cpu_linear(part, x, None) for part in rows])  # [in, out]: the matrix, transposed
+
+
+def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]]) -> str | None:
+    """What vLLM calls the tensor that it keeps a tensor of the policy in, such as qkv_proj for q_proj."""
+    if name in names:
+        return name
+    module, _, leaf = name.rpartition(".")
+    parent, _, own = module.rpartition(".")
+    fused = [f"{parent}.{whole}.{leaf}" for whole, parts in packed.items() if own in parts]
+    return next((found for found in fused if found in names), None)
+
+
+def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
+    """Compare the policy's tensors with those of a vLLM model after a copy.
+
+    Args:
+        named: (name, tensor) as they were copied.
+        sampler: vLLM's network.
+
+    Returns:
+        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
+    """
+    import torch
+
+    layers = {
+        f"{prefix}.{name}".lstrip("."): (layer, name)
+        for prefix, layer in sampler.named_modules()
+        for name in layer._parameters
+        if layer._parameters[name] is not None
+    }
+    plain = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = next(x.dtype for x in sampler.parameters() if x.dtype in plain)  # a rounded model keeps some as they are
+    expected, lost = {}, []
+    for name, x in named:
+        found = name_in_sampler(name, layers, getattr(sampler, "packed_modules_mapping", {}))
+        if found is None:
+            lost.append(name)
+            continue
+        own = checksums(x, dtype)
+        count, total = expected.get(found, (0, torch.zeros_like(own)))
+        expected[found] = count + x.numel(), total + own
+    wrong = []
+    for name, (layer, leaf) in layers.items():
+        x = held_by(layer, leaf, dtype)
+        if x is None or name not in expected:
+            lost.append(name)
+            continue
+        count, total = expected[name]
+        if not same_checksums(checksums(x, dtype).to(total.device), total, count):
+            wrong.append(name)
+    return wrong, lost
+
+
+def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
+    """Mean |difference| of the sampler's log-probs of the tokens that it sampled and the policy's own."""
+    import torch
+
+    samples = [
+        {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": logprobs}
+        for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
+    ]
+    batch = collate(samples, models.pad_id, models.device)
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = predicting_states(models.policy, batch)
+        logprobs = token_logprobs(config, models.policy, hidden, batch)[0]
+    mask = batch["response_mask"].bool()
+    return (logprobs - batch["rollout_logprobs"])[mask].abs().mean().item()
+
+
+# ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)
+
+# 0.30 is run by the tests; that 0.22 and 0.26 have the same interface was read in their source, as was 0.33, but from
+# 0.31 on vLLM asks for an older transformers than this bundle does.
+VLLM_OLDEST, VLLM_ABOVE = (0, 22), (0, 31)
+VLLM_PIP = "pip install 'vllm>={}.{},<{}.{}'".format(*VLLM_OLDEST, *VLLM_ABOVE)
+BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("false", "no", "off", "0"), "--no-")}
+
+
+def import_vllm(flag: str, instead: str):
+    """Return the module vllm, its engine in this process, where weights can be copied into it.
+
+    Args:
+        flag: what asked for it.
+        instead: what to try where it is not to be had.
+    """
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
+    # it warns at every copy that rotary embeddings have no weights
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        import vllm
+    except ImportError as error:
+        what = "not installed" if not importlib.util.find_spec("vllm") else f"which does not load: {error}"
+        raise UserError(f"got {flag}, {what}; expected vLLM; try `{VLLM_PIP}`, or {instead}") from None
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    found = f"got {flag} with vLLM {vllm.__version__}"
+    need(version >= VLLM_OLDEST, f"{found}; expected one that takes new weights; try `{VLLM_PIP}`, or {instead}")
+    return vllm
+
+
+def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
+    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
+
+    Args:
+        pairs: the flag's values.
+        owned: arguments that the program sets itself, and what to use for them.
+    """
+    if not pairs:
+        return {}
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
+    actions, values = {action.dest: action for action in parser._actions}, {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key, what = key.replace("-", "_"), f"got --vllm_args {pair!r}; expected "
+        need(equals, f"{what}key=value; try --vllm_args {key}=true")
+        need(key not in owned, f"{what}an argument that this script leaves to you; try {owned.get(key)}")
+        need(key in actions, f"{what}an argument of vLLM's engine{suggest(key, [*actions])}")
+        values[key] = vllm_value(parser, actions[key], text, what)
+    return values
+
+
+def vllm_value(parser, action, text: str, what: str):
+    """`text` as the value of an argument of vLLM's command line."""
+    flag = "--" + action.dest.replace("_", "-")
+    need(action.nargs != 0 or text.lower() in BOOLS, f"{what}true or false")
+    line = [BOOLS[text.lower()] + flag.removeprefix("--")] if action.nargs == 0 else [f"{flag}={text}"]
+
+    def refuse(message: str):
+        raise UserError(f"{what}a value that vLLM takes: {message}")
+
+    parser.error = refuse
+    return getattr(parser.parse_args(line), action.dest)
+
+
+# -------------------------------------------------------------------------------- generators (src/parts/generators.py)
+
+
+def rng_state() -> dict:
+    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
+    import numpy as np
+    import torch
+
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def restore_rng(states: dict) -> None:
+    """Put the states back; those of GPUs where there are as many as there were."""
+    import numpy as np
+    import torch
+
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
+
+
+# -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
+
+OURS = {  # arguments of the engine that follow from the run's settings
+    "model": "--model",
+    "tokenizer": "--model",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "logprobs_mode": "to leave it out",
+    "distributed_executor_backend": "to leave it out",
+    "tensor_parallel_size": "to leave it out: each process has an engine of its own",
+    "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
+    "data_parallel_size": "torchrun",
+}
+PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
+
+
+class VllmEngine:
+    """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
+
+    def __init__(self, config: BaseConfig, models: Models):
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
+        self.vllm = import_vllm("--rollout_engine vllm", "hf")
+        self.config, self.models, self.checked, self.partly = config, models, None, False
+        longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+        length = config.max_prompt_tokens + config.max_new_tokens
+        settings = {
+            "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
+            "gpu_memory_utilization": config.vllm_memory,
+            "max_model_len": min(length, longest or length),
+            "distributed_executor_backend": "external_launcher" if world()[1] > 1 else None,
+            "logprobs_mode": "processed_logprobs",  # after the temperature, as the trainer has them
+            "seed": config.seed,
+        }
+        if models.device.type == "cpu":
+            settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
+        settings |= vllm_options(config.vllm_args, OURS)
+        self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
+        states = rng_state()
+        try:
+            self.llm = self.vllm.LLM(model=config.model, **settings)
+        except Exception as error:
+            raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
+        finally:
+            restore_rng(states)  # it seeds all of them anew, and rewards may draw from them
+
+    def network(self):
+        """What runs vLLM's model in this process."""
+        return self.llm.llm_engine.model_executor.driver_worker.model_runner
+
+    def weights(self) -> Iterator[tuple]:
+        """The policy's tensors under their own names, as vLLM loads them from a folder.
+
+        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
+        """
+        policy = unwrapped(self.models.policy)
+        adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
+        for key, x in policy.state_dict().items():
+            owner, base, leaf = key.rpartition(".base_layer.")
+            if base and leaf == "weight":
+                x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
+            if "lora_" not in key:
+                yield key.replace(".base_layer", ""), x
+
+    def sync(self, step: int = 0) -> None:
+        """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
+
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        """
+        import torch
+
+        with torch.no_grad():
+            self.network().reload_weights(weights_iterator=self.weights())
+        self.llm.reset_prefix_cache()
+        every = self.config.check_sync
+        if every and step != self.checked and (self.checked is None or step == 1 or step % every == 0):
+            self.checked, failure = step, None
+            try:
+                self.check(step)
+            except Exception as error:  # the other processes wait for this one: tell them
+                failure = error
+            gather_rows([], failure)
+
+    def check(self, step: int) -> None:
+        """Raise StaleSamplerError unless the engine has the policy's weights."""
+        import torch
+
+        with torch.no_grad():
+            wrong, lost = compare_weights(self.weights(), self.network().get_model())
+        what, mend = f"step {step}: got a sampler with other weights than the policy's after the copy", f"`{VLLM_PIP}`"
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"{what}, {len(wrong)} tensors: {names}; expected equal checksums; try {mend}, or --rollout_engine hf"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+        prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
+        prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
+        outputs = self.generate(prompts, [[0.25], [0.5], [0.75]], limit=8)
+        gap, most = logprob_gap(self.config, self.models, prompts, outputs), 0.01 if self.exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"{what}: log-probs differ by {gap:.3g} in the mean; expected at most {most:g} with this precision; "
+                f"try {mend}, --rollout_engine hf, or --check_sync 0 if the sampler is meant to be another"
+            )
+
+    def generate(self, prompts: list[list[int]], noise, limit: int = 0) -> list[tuple[list[int], list[float]]]:
+        """As HFEngine.generate; the first draw of each row of `noise` seeds that row.
+
+        Args:
+            limit: most tokens of a completion, where it is not max_new_tokens.
+        """
+        length = min(limit or self.config.max_new_tokens, self.config.max_new_tokens)
+        shared = {"max_tokens": length, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
+        shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
+        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
+        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
+        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+        return [
+            (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
+        ]
+
+
+# ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
+
+
+def collect(
+    config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
+) -> list[dict]:
+    """Sample and score one completion per row; every process gets the whole batch."""
+
+    def complete(mine: list[dict], draws) -> list[dict]:
+        start = time.perf_counter()
+        outputs = engine.generate([row["prompt_ids"] for row in mine], draws)
+        sampled = time.perf_counter()
+        texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
+        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
+        count_seconds(timer, start, sampled)
+        samples = []
+        for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):
+            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
+            sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
+            sample["rewards"] = {name: values[i] for name, values in parts.items()}
+            sample["weights"] = getattr(reward, "weights", {})
+            samples.append(sample | {"score": scores[i]})
+        return samples
+
+    return shared_out(complete, rows, noise)
+
+
+def count_seconds(timer: dict, start: float, sampled: float) -> None:
+    """Add the time from a rollout's start to `sampled`, and that of its rewards from then on."""
+    for phase, seconds in (("rollout", sampled - start), ("reward", time.perf_counter() - sampled)):
+        timer[phase] = timer.get(phase, 0.0) + seconds
+
+
+def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
+    rank, size = world()
+    samples, failure = [], None
+    try:
+        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
+    except Exception as error:  # the other processes wait for this one: tell them
+        what = f"process {rank}: {type(error).__name__}: {error}"
+        failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
+    return gather_rows(samples, failure)
+
+
+# ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
+
+FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
+QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
+INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
+
+    layers: int
+    hidden: int
+    vocab: int
+    embeddings: int  # weights of the embedding and the output layer
+    heads: int
+    queries: int  # heads x head size
+    keys: int  # kv heads x head size
+    inner: int  # width of the MLP, or of one expert
+    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
+    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
+    norms: int  # per layer
+    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
+    qk_norm: bool
+    softcap: bool  # of attention scores
+    logit_softcap: bool
+    experts: int  # that a token visits; 0 for a dense MLP
+    shared_inner: int  # of the expert that every token visits
+
+
+@dataclass(frozen=True)
+class PassShape:
+    """A micro-batch, and how it runs through a network."""
+
+    rows: int
+    length: int  # tokens of a row, pads included
+    compute: int = 4  # bytes per number in matrix products
+    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
+    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
+    checkpointing: bool = False
+    lora_rank: int = 0  # 0: all weights are trained
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the micro-batch, pads included."""
+        return self.rows * self.length
+
+    @property
+    def casts(self) -> bool:
+        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
+        return self.compute < (4 if self.lora_rank else self.stream)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
+        return self.rows > 1 and self.attention != "flash"
+
+
+def first_set(config: dict, names, default=0):
+    """The value of the first of several keys that a config has, and that is neither None nor 0."""
+    return next((config[name] for name in names if config.get(name)), default)
+
+
+def decoder_shape(config: dict) -> DecoderShape:
+    """Read the config.json of a decoder, its text part where there are several."""
+    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
+    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
+    head = config.get("head_dim") or hidden // heads
+    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
+    rms = bool(config.get("rms_norm_eps"))
+    gated = rms or activation in ("silu", "swish")
+    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
+    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    return DecoderShape(
+        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
+        hidden=hidden,
+        vocab=config["vocab_size"],
+        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
+        heads=heads,
+        queries=heads * head,
+        keys=(config.get("num_key_value_heads") or heads) * head,
+        inner=first_set(config, widths, 4 * hidden),
+        gated=gated,
+        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
+        norms=4 if kind in FOUR_NORMS else 2,
+        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
+        qk_norm=kind in QK_NORM,
+        softcap=bool(config.get("attn_logit_softcapping")),
+        logit_softcap=bool(config.get("final_logit_softcapping")),
+        experts=experts,
+        shared_inner=config.get("shared_expert_intermediate_size") or 0,
+    )
+
+
+def attention_kind(implementation: str | None) -> str:
+    """What PassShape calls an attention of transformers."""
+    name = implementation or "sdpa"
+    return "flash" if "flash" in name else "eager" if name == "eager" else "sdpa"
+
+
+def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
+    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
+    if model.norm == "layer":
+        return 4 if run.casts else run.stream
+    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
+
+
+def attention_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the attention of one layer keeps, from its queries to its output."""
+    width, queries, keys = run.compute, model.queries, model.keys
+    repeated = run.padded or run.attention == "eager"
+    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
+    if run.lora_rank and run.casts:
+        per_token += queries * width
+    if model.qk_norm:
+        per_token += (queries + keys) * norm_bytes(model, run, width)
+    pairs = run.rows * run.length**2
+    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
+        scores = 4 + width * (width < 4) + width * model.softcap
+        return run.tokens * per_token + pairs * model.heads * scores
+    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
+
+
+def mlp_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
+    copies = model.inner_copies
+    if not model.experts:
+        return run.tokens * copies * model.inner * run.compute
+    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
+    return run.tokens * (routed + copies * model.shared_inner * run.compute)
+
+
+def layer_activations(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
+    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
+    if run.casts and model.gated:
+        inputs = 4 if model.experts else 5
+    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
+    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
+    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
+
+
+def layer_transient(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
+    inner = model.inner * (model.experts or 1)
+    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
+    if run.lora_rank and run.casts:
+        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
+    if run.attention != "eager":
+        return mlp
+    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
+    return max(mlp, scores - mlp_activations(model, run))
+
+
+def adapter_weights(model: DecoderShape, rank: int) -> int:
+    """Weights of LoRA adapters of a rank on all linear layers."""
+    hidden, inner = model.hidden, model.inner * (not model.experts)
+    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
+    sides += (3 if model.gated else 2) * (hidden + inner)
+    return model.layers * rank * sides
+
+
+def layer_weights(model: DecoderShape) -> int:
+    """Weights of the linear layers of one decoder layer, routed experts apart."""
+    inner = model.shared_inner if model.experts else model.inner
+    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
+
+
+def weight_copies(model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the copies that autocast makes of one layer's float32 weights."""
+    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
+
+
+def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int) -> float:
+    """Bytes of `buffers` float32 tensors of `logits` numbers, and of the gradient a trained output layer adds."""
+    buffers += model.logit_softcap
+    return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
+
+
+def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
+    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
+
+    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
+    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
+    """
+    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
+    if run.checkpointing:
+        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
+    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
+
+
+def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
+    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
+
+    Args:
+        head: bytes that output layer and loss take while they run, see `head_bytes`.
+    """
+    saved = saved_for_backward(model, run)
+    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
+    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
+    copies, layer = weight_copies(model, run), layer_transient(model, run)
+    if not run.checkpointing:
+        return mask + saved + max(states + head, layer)
+    forward = model.layers * copies + layer
+    again = layer_activations(model, run) + copies + layer
+    return mask + saved + max(forward, states + head, again)
+
+
+def frozen_bytes(model: DecoderShape, parameters: int, width: float, embedding_width: int) -> float:
+    """Bytes of weights of which embedding and output layer have a width of their own; 4-bit ones take 0.516 each."""
+    embeddings = min(model.embeddings, parameters)
+    return (parameters - embeddings) * width + embeddings * embedding_width
+
+
+def network_bytes(config: BaseConfig, shape: DecoderShape, parameters: int) -> tuple[float, float]:
+    """Bytes of a trained network's weights with its optimizer's state, and of its gradients."""
+    if not config.lora_rank:
+        return 12 * parameters, 4 * parameters  # float32: weights, and the two moments of AdamW
+    width = 4 if config.precision == "fp32" else 2
+    base = frozen_bytes(shape, parameters, 0.516 if config.load_in_4bit else width, width)
+    adapters = adapter_weights(shape, config.lora_rank)
+    return base + 12 * adapters, 4 * adapters
+
+
+def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> float:
+    """Bytes of the KV cache of prompts of `run` and their completions, and of what their forward pass takes."""
+    cache = 2 * model.layers * model.keys * run.compute * run.rows * (run.length + new_tokens)
+    return cache + model.layers * weight_copies(model, run) + layer_transient(model, run)
+
+
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+
+
+# ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
+
+
+def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
+    """The learning rate where none is given, by role and size: the one rule of all trainers.
+
+    Below 50M parameters a model moves too slowly at the rates of large ones: on the embedded one (0.4M), RL takes 2e-4
+    and distillation 1e-3. `trl_policy` is the policy under TRL's schedule, which falls to 0, with ten times as much
+    for LoRA (Schulman 2025, "LoRA Without Regret").
+    """
+    full, adapters, small, small_adapters = {
+        "policy": (1e-6, 1e-5, 2e-4, 2e-4),
+        "critic": (1e-5, 1e-5, 1e-3, 1e-3),
+        "student": (1e-5, 1e-4, 1e-3, 1e-3),
+        "trl_policy": (1e-6, 1e-5, 5e-4, 5e-3),
+    }[role]
+    if parameters < 50e6:
+        return small_adapters if lora else small
+    return adapters if lora else full
+
+
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+
+
+def follow_umask(folder: Path) -> None:
+    """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
+    allowed = folder.stat().st_mode & 0o666
+    for file in filter(Path.is_file, folder.rglob("*")):
+        file.chmod(file.stat().st_mode & 0o111 | allowed)
+
+
+def write_folder(target: Path, write) -> None:
+    """Call write(folder) on a temporary sibling and rename it, so that `target` never names a half-written folder."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        follow_umask(temporary)
+        for file in filter(Path.is_file, temporary.rglob("*")):
+            with file.open("rb") as f:
+                os.fsync(f.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+    except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
+        shutil.rmtree(temporary, ignore_errors=True)
+        name = type(error).__name__
+        raise UserError(f"got {name} while saving {target}: {error}; earlier checkpoints are intact") from error
+
+
+def check_folder(config: BaseConfig) -> None:
+    """Raise UserError where the output folder holds another run, or --resume changes settings that may not change."""
+    folder = Path(config.output_dir)
+    if not config.resume:
+        found = [name for name in ("config.json", "metrics.jsonl", "checkpoints", "final") if (folder / name).exists()]
+        need(
+            not found,
+            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(found)}); expected a new folder; "
+            "try --resume to go on, or another --output_dir",
+        )
+    elif (folder / "config.json").exists():
+        saved, settings = json.loads((folder / "config.json").read_text()), dataclasses.asdict(config)
+        changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
+        text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
+        need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+
+
+def make_folder(config: BaseConfig) -> None:
+    """Create the output folder, once everybody has looked for another run's files in it."""
+    gather_rows([None])
+    try:
+        Path(config.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
+
+
+def write_settings(config: BaseConfig) -> None:
+    """Write config.json, once all else is known to be in order."""
+    if world()[0] == 0:
+        temporary = Path(config.output_dir) / "config.tmp"
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
+        os.replace(temporary, temporary.with_name("config.json"))
+
+
+# ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)
+
+
+def export(config: BaseConfig, models: Models, target: Path) -> None:
+    """Write final/: the policy in the dtype it came in, or its adapters, with tokenizer; loads with transformers."""
+    from transformers import AutoConfig
+
+    if world()[0] != 0:
+        return
+    policy = models.policy
+    if config.lora_rank and config.merge_lora:
+        policy = policy.merge_and_unload()
+    if not config.lora_rank:
+        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+
+    def write(folder: Path) -> None:
+        policy.save_pretrained(folder)
+        save_tokenizer(models.tokenizer, folder)
+
+    write_folder(target, write)
+
+
+# ---------------------------------------------------------------- whole files (src/programs/warm_start/whole_files.py)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that its name never stands for a part of it, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value) -> None:
+    """Write one JSON value."""
+    write_whole(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: Path, rows: list[dict]) -> None:
+    """Write JSONL."""
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_lines(path: Path) -> list[dict]:
+    """Read JSONL; no rows where there is no file."""
+    return read_json_lines(path) if path.exists() else []
+
+
+# ---------------------------------------------------------------------------- leaks (src/programs/warm_start/leaks.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks, so that prompts alike but for case, white space, Unicode form and system prompt are equal."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message["content"] for message in messages if message["role"] not in ("system", "developer")]
+    texts = [unicodedata.normalize("NFKC", text).casefold() for text in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
+    """Raise UserError where a prompt that would train is held out too.
+
+    Args:
+        source: where `rows` come from, for the message.
+    """
+    exact = {json.dumps(row["prompt"]) for row in held_out}
+    alike = {asked_words(row["prompt"]) for row in held_out}
+    found = [(i, row["prompt"]) for i, row in enumerate(rows, 1) if asked_words(row["prompt"]) in alike]
+    if not found:
+        return
+    same = sum(json.dumps(prompt) in exact for _, prompt in found)
+    number, prompt = found[0]
+    need(
+        False,
+        f"{source}: got {len(found)} of {len(rows)} prompts that are held out too, {same} of them letter for letter "
+        f"and {len(found) - same} but for case, white space, Unicode form or system prompt; the first is {number}"
+        f": {json.dumps(prompt, ensure_ascii=False)[:120]}; expected none, or the pass rate says nothing; try to take "
+        "them out of one of the files, or `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
+    )
+
+
+# -------------------------------------------------------------------- solutions (src/programs/warm_start/solutions.py)
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, by default those of the embedded task."""
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+    return Reward(config.reward or defaults, call_limits(config))
+
+
+def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
+    """Rows as RL will have them: a reward must not find the solution in the column `completion`."""
+    return [row | {"columns": {k: v for k, v in row["columns"].items() if k != "completion"}} for row in rows]
+
+
+def solution_text(config: Config, row: dict) -> str:
+    """The solution that the data have for a prompt: a string, or one assistant message."""
+    value = row["columns"].get(config.completion_column)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        value = value[0].get("content")
+    need(
+        isinstance(value, str) and value.strip(),
+        f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}; "
+        "expected a solution, a string or one assistant message; try --completion_column NAME, "
+        "`python scripts/data_loader.py FILE --out train.jsonl` for data of another form, or --self or --teacher",
+    )
+    return value
+
+
+def continued_ids(config: Config, tokenizer, row: dict, text: str) -> list[int]:
+    """What stands behind the prompt's ids where prompt and text are rendered together; nothing if those change."""
+    sent, prompt_ids = as_turns(row["prompt"], config.chat), row["prompt_ids"]
+    try:
+        if isinstance(sent, str):
+            whole = tokenizer(sent + text).input_ids
+        elif tokenizer.chat_template:
+            messages = [*sent, {"role": "assistant", "content": text}]
+            whole = tokenizer.apply_chat_template(messages, return_dict=True, **template_settings(config))["input_ids"]
+        else:
+            return []
+    except Exception:  # a template raises what it likes; the text alone is encoded then
+        return []
+    whole = list(whole)
+    return whole[len(prompt_ids) :] if whole[: len(prompt_ids)] == prompt_ids else []
+
+
+def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
+    """Token ids of a solution with one end token, as the policy would sample them behind the row's prompt_ids.
+
+    Where the chat template renders prompt and answer so that the prompt's ids stay, its ids are taken up to the first
+    end token, if they read as the text; else the text's own.
+    """
+    tokenizer, ends = models.tokenizer, models.eos_ids
+    behind = continued_ids(config, tokenizer, row, text)
+    at = next((i for i, token in enumerate(behind) if token in ends), len(behind))
+    end = behind[at] if at < len(behind) else tokenizer.eos_token_id
+    end = end if end in ends else ends[0]
+    if behind and visible_text(tokenizer, behind[:at], []) == text:
+        return [*behind[:at], end]
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    while ids and ids[-1] in ends:  # the text may hold its end token already
+        ids = ids[:-1]
+    need(
+        ids and not {*ids} & {*ends},
+        f"got solution {text[:80]!r} with an end token inside, or nothing else; expected one at its end at most; try "
+        "to take it out of the text",
+    )
+    return [*ids, end]
+
+
+def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) -> list[dict]:
+    """The data's own solutions that end within max_new_tokens and pass the reward, each once."""
+    found, long, bare = {}, 0, without_solutions(config, rows)
+    for i, row in enumerate(rows):
+        text = solution_text(config, row)
+        ids = solution_ids(config, models, row, text)
+        long += len(ids) > config.max_new_tokens
+        if len(ids) <= config.max_new_tokens:
+            found.setdefault((json.dumps(row["prompt"]), text), {"row": i, "text": text, "ids": ids})
+    kept = [*found.values()]
+    texts = [visible_text(models.tokenizer, one["ids"], models.eos_ids) for one in kept]
+    _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
+    first = next(iter(parts.values()), [])
+    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= config.pass_score]
+    repeated, failing = len(rows) - long - len(kept), len(kept) - len(passing)
+    if long or repeated or failing:
+        say(
+            f"{config.data}: left out {failing} solutions that the reward does not pass, {long} longer than "
+            f"{config.max_new_tokens} tokens and {repeated} repeated ones, of {len(rows)}"
+        )
+    example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
+    need(
+        passing,
+        f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes "
+        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays: "
+        "the model will write as they do",
+    )
+    return passing
+
+
+# ---------------------------------------------------------------------- workshop (src/programs/warm_start/workshop.py)
+
+
+class Stopped(Exception):
+    """A signal asked for the end; what is done is on disk."""
+
+
+class Workshop:
+    """Loads policies as they are needed, and none that is not.
+
+    Args:
+        rows: training prompts without solutions.
+        held_out: prompts that the pass rate is taken on.
+    """
+
+    def __init__(self, config: Config, device, tokenizer, reward: Reward, rows: list[dict], held_out: list[dict]):
+        self.config, self.device, self.tokenizer, self.reward = config, device, tokenizer, reward
+        self.rows, self.held_out, self.stop = rows, held_out, StopRequest()
+        self.models, self.source, self.vllm = None, None, None
+        self.folder = Path(config.output_dir)
+
+    def round_folder(self, number: int) -> Path:
+        """Where a round's files are; round 0 is the model as it came."""
+        return self.folder / "rounds" / f"round-{number:03d}"
+
+    def policy_folder(self, number: int) -> Path | None:
+        """The newest policy up to a round; None for the model as it came."""
+        found = [self.round_folder(n) / "policy" for n in range(number, 0, -1)]
+        return next((folder for folder in found if folder.exists()), None)
+
+    def check_stop(self) -> None:
+        """Raise Stopped once a signal has come."""
+        if self.stop.signum:
+            raise Stopped
+
+    def release(self) -> None:
+        """Let go of the policy's memory."""
+        import torch
+
+        if self.models:
+            self.models.policy = None
+        self.source = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def load(self, number: int) -> Models:
+        """The networks with the policy after a round."""
+        folder = self.policy_folder(number)
+        if self.models and self.models.policy is not None and self.source == (folder,):
+            return self.models
+        self.release()
+        policy = load_policy(self.config, self.device, folder)
+        ends, pad = end_and_pad_ids(self.config, policy, self.tokenizer)
+        if self.models is None:
+            self.models = Models(policy, None, None, self.tokenizer, ends, pad, self.device)
+            check_logits(self.models)
+            check_pads(self.config, self.models, policy, "model")
+        self.models.policy, self.source = policy, (folder,)
+        return self.models
+
+    def engine(self, number: int, temperature: float):
+        """Who samples with the policy after a round, at a temperature."""
+        config, models = dataclasses.replace(self.config, temperature=temperature), self.load(number)
+        if config.rollout_engine == "hf":
+            return HFEngine(config, models)
+        self.vllm = self.vllm or VllmEngine(config, models)
+        self.vllm.config = config
+        self.vllm.sync(number)
+        return self.vllm
+
+
+class Teacher:
+    """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
+
+    def __init__(self, shop: Workshop):
+        config = shop.config
+        shop.release()
+        self.config = dataclasses.replace(
+            config, model=config.teacher, chat_template="", lora_rank=0, temperature=config.sample_temperature
+        )
+        tokenizer = load_tokenizer(self.config)
+        policy = load_policy(self.config, shop.device, None)
+        ends, pad = end_and_pad_ids(self.config, policy, tokenizer)
+        self.models = Models(policy, None, None, tokenizer, ends, pad, shop.device)
+        check_logits(self.models)
+        check_pads(self.config, self.models, policy, "teacher")
+        self.engine = HFEngine(self.config, self.models)
+
+    def row(self, row: dict) -> dict:
+        """A row with the prompt as the teacher reads it."""
+        sent, tokenizer = as_turns(row["prompt"], self.config.chat), self.models.tokenizer
+        try:
+            return row | {"prompt_ids": list(encode_prompt(tokenizer, sent, **template_settings(self.config)))}
+        except Exception as error:
+            what = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
+            raise UserError(f"{what}; expected roles that it knows; try another --teacher") from error
+
+
+# ------------------------------------------------------------------------ samples (src/programs/warm_start/samples.py)
+
+HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
+
+
+class Sampler:
+    """Draws samples of prompts into a folder; parts that are there are read, and no model is loaded for them.
+
+    Args:
+        source: returns (config, models, engine, a function that turns a row into the one that is sampled) when asked.
+        kind: which noise is drawn, with the round's number.
+    """
+
+    def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
+        self.shop, self.folder, self.source, self.count = shop, folder, source, count
+        self.seed, self.ready = [shop.config.seed, 5, kind, number], None
+        self.what = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
+
+    def parts(self, rows: list[dict], numbers: list[int]) -> list[dict]:
+        """Samples of rows[numbers], `count` of each, in this order."""
+        from tqdm import tqdm
+
+        size, wait = max(1, self.shop.config.rollout_batch_size // self.count), 0.5 if sys.stderr.isatty() else 20
+        starts, found = range(0, len(numbers), size), []
+        for part, start in enumerate(tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)):
+            path = self.folder / f"part-{part:05d}.jsonl"
+            if not path.exists():
+                self.shop.check_stop()
+                write_lines(path, self.draw(rows, numbers[start : start + size], part))
+            found += read_lines(path)
+        return found
+
+    def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
+        """Sample and score one part."""
+        import numpy as np
+
+        self.ready = self.ready or self.source()
+        config, models, engine, as_sampled = self.ready
+        asked = [as_sampled(rows[i]) for i in numbers for _ in range(self.count)]
+        width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
+        noise = np.random.default_rng([*self.seed, part]).random((len(asked), width))
+        made = collect(config, models, engine, self.shop.reward, asked, noise, {})
+        return [
+            {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
+            | {"ids": one["response_ids"], "passed": passes(config, one), "score": one["score"]}
+            | {"rewards": one["rewards"], "finished": one["finished"], "logprob": sum(one["rollout_logprobs"])}
+            for i, one in enumerate(made)
+        ]
+
+
+def passes(config: Config, sample: dict) -> bool:
+    """Whether the first reward passes a sample that ended."""
+    score = next(iter(sample["rewards"].values()))
+    return bool(sample["finished"] and score is not None and score >= config.pass_score)
+
+
+def samples_of_round(shop: Workshop, number: int) -> list[dict]:
+    """The samples of a round by the policy before it, or by the teacher."""
+    config = shop.config
+    count = min(config.prompts_per_round, len(shop.rows))
+    numbered = [row | {"number": i} for i, row in enumerate(shop.rows)]
+    picked = [row["number"] for row in batch_rows(numbered, config, (number - 1) * count, count)]
+
+    def source() -> tuple:
+        if config.teacher:
+            teacher = Teacher(shop)
+            return teacher.config, teacher.models, teacher.engine, teacher.row
+        engine = shop.engine(number - 1, config.sample_temperature)
+        return engine.config, shop.models, engine, lambda row: row
+
+    folder = shop.round_folder(number) / "samples"
+    return Sampler(shop, folder, source, TRAINING, number, config.samples).parts(shop.rows, picked)
+
+
+def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
+    """Different samples that pass: of a prompt as many as it had failures, one at least, max_per_prompt at most."""
+    groups = defaultdict(list)
+    for one in samples:
+        groups[one["row"]].append(one)
+    kept = []
+    for group in groups.values():
+        different = [*{one["text"]: one for one in group if one["passed"]}.values()]
+        failures = sum(not one["passed"] for one in group)
+        kept += different[: min(config.max_per_prompt, max(1, failures))]
+    return kept
+
+
+def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
+    """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids."""
+    config, samples = shop.config, samples_of_round(shop, number)
+    kept = chosen_samples(config, samples)
+    passed = sum(one["passed"] for one in samples)
+    say(f"round {number}: {passed} of {len(samples)} samples pass, {len(kept)} are kept")
+    if config.teacher and kept:
+        models = shop.load(number - 1)
+        kept = [one | {"ids": solution_ids(config, models, shop.rows[one["row"]], one["text"])} for one in kept]
+        kept = [one for one in kept if len(one["ids"]) <= config.max_new_tokens]
+    found = {}
+    for one in [*read_lines(shop.round_folder(number - 1) / "supervised.jsonl"), *kept]:
+        found[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
+    return [*found.values()]
+
+
+# ------------------------------------------------------------------------ measure (src/programs/warm_start/measure.py)
+
+
+def measured(config: Config, samples: list[dict], number: int) -> dict:
+    """Figures of held-out samples after a round.
+
+    `entropy` is minus the mean log-prob of the sampled tokens, an unbiased estimate at the sampler's temperature.
+    `format` is the share with full marks from the first reward that is named …format…; None where there is none.
+    """
+    tried = Counter(one["row"] for one in samples)
+    passed = Counter(one["row"] for one in samples if one["passed"])
+    counts = [(n, passed[row]) for row, n in tried.items()]
+    shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
+    shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
+    found = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
+    return (
+        {"round": number}
+        | found
+        | {
+            "ends": statistics.fmean(one["finished"] for one in samples),
+            "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
+            "entropy": -sum(one["logprob"] for one in samples) / sum(len(one["ids"]) for one in samples),
+            "different": len({(one["row"], one["text"]) for one in samples}) / len(samples),
+            "tokens_mean": statistics.fmean(len(one["ids"]) for one in samples),
+        }
+    )
+
+
+def measure(shop: Workshop, number: int) -> dict:
+    """Sample held-out prompts with the policy after a round, and write measure.json."""
+    import numpy as np
+
+    config, folder = shop.config, shop.round_folder(number)
+    order = np.random.default_rng([config.seed, 6]).permutation(len(shop.held_out)).tolist()
+    picked = sorted(order[: config.eval_prompts or None])
+
+    def source() -> tuple:
+        engine = shop.engine(number, config.temperature)
+        return engine.config, shop.models, engine, lambda row: row
+
+    # one noise for all rounds: what differs between them is the policy
+    sampler = Sampler(shop, folder / "held_out", source, HELD_OUT, 0, config.eval_samples)
+    found = measured(config, sampler.parts(shop.held_out, picked), number)
+    write_json(folder / "measure.json", found)
+    return found
+
+
+def obstacles(config: Config, found: dict) -> dict[str, str]:
+    """What keeps RL from taking over, by name: too low a pass rate, the format, a collapsed entropy."""
+    wrong = {}
+    if found["pass_rate"] < config.pass_low:
+        wrong["pass rate"] = f"pass rate {found['pass_rate']:.3f}, below {config.pass_low:g}"
+    for name, what in (("ends", "completions that end"), ("format", "completions of the right format")):
+        if found[name] is not None and found[name] < config.min_format:
+            wrong[name] = f"{found[name]:.3f} {what}, below {config.min_format:g}"
+    if found["entropy"] < config.min_entropy:
+        wrong["entropy"] = f"entropy {found['entropy']:.4f} nats per token, below {config.min_entropy:g}"
+    return wrong
+
+
+# -------------------------------------------------------------------- supervise (src/programs/warm_start/supervise.py)
+
+
+def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
+    """input_ids and labels: the prompt as the RL trainers have it, and the solution, which alone has labels."""
+    rows = []
+    for one in solutions:
+        prompt = list(shop.rows[one["row"]]["prompt_ids"])
+        rows.append({"input_ids": prompt + one["ids"], "labels": [-100] * len(prompt) + one["ids"]})
+    return rows
+
+
+def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int) -> dict:
+    """Arguments of TRL's SFTConfig."""
+    import torch
+
+    lr, micro = settled_training(config, parameters)
+    longest = max(len(row["input_ids"]) for row in rows)
+    return {
+        "output_dir": str(folder),
+        "num_train_epochs": config.epochs,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": config.batch_size // micro,
+        "learning_rate": lr,
+        "lr_scheduler_type": config.lr_schedule,
+        "warmup_steps": config.warmup_steps,
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        "seed": config.seed,
+        "bf16": config.precision == "bf16",
+        "fp16": config.precision == "fp16",
+        "use_cpu": config.device == "cpu" or not torch.cuda.is_available(),
+        "dataloader_pin_memory": config.device != "cpu" and torch.cuda.is_available(),
+        "activation_checkpointing": config.gradient_checkpointing,
+        "packing": config.packing,
+        "max_length": 4 * longest if config.packing else None,
+        "completion_only_loss": False,  # the labels say it; True asks for a mask's column
+        "dataset_kwargs": None if config.packing else {"skip_prepare_dataset": True},
+        "save_strategy": "steps" if config.save_every else "no",
+        "save_steps": config.save_every or 500,
+        "save_total_limit": 1,
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
+    """(ids, labels) of each sequence of a collated batch: padded rows, or packed ones that positions tell apart."""
+    found = []
+    for i, ids in enumerate(batch["input_ids"].tolist()):
+        labels = batch["labels"][i].tolist()
+        if "position_ids" in batch:
+            starts = [at for at, position in enumerate(batch["position_ids"][i].tolist()) if position == 0]
+            cuts = list(zip(starts, [*starts[1:], len(ids)], strict=True))
+        else:
+            cuts = [(0, int(batch["attention_mask"][i].sum()))]
+        found += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
+    return found
+
+
+def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
+    """Raise UserError unless what TRL makes of the rows is, token by token, prompts and solutions as they are here."""
+    ours = {(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows}
+    data = trainer.train_dataset
+    for start in range(0, min(len(data), most), 16):
+        batch = trainer.data_collator([data[i] for i in range(start, min(len(data), start + 16))])
+        for ids, labels in pieces_of_batch(batch):
+            need(
+                (ids, labels) in ours,
+                f"got from TRL a row of {len(ids)} tokens that is none of the {len(rows)} made here; expected the ids "
+                "that RL will see; try it without --packing, and TRL 1.16",
+            )
+
+
+def make_callback(stop: StopRequest):
+    """A transformers callback that stops at a signal, and where gradients are not finite."""
+    from transformers import TrainerCallback
+
+    def on_step_end(self, args, state, control, **_):
+        if stop.signum:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_log(self, args, state, control, logs=None, **_):
+        step, of, norm = state.global_step, state.max_steps, (logs or {}).get("grad_norm", 0.0)
+        if logs and "loss" in logs and of >= 100 and step % (of // 10) == 0:
+            say(f"step {step} of {of}, loss {logs['loss']:.3f}")
+        if not math.isfinite(norm) and not args.fp16:  # fp16's scaler leaves such updates out while it settles
+            raise DivergedError(f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr")
+
+    return type("StopCallback", (TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
+
+
+def newest_checkpoint(folder: Path) -> str | None:
+    """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
+    found = {}
+    for checkpoint in folder.glob("checkpoint-*"):
+        try:
+            found[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+        except (OSError, ValueError, KeyError):
+            continue
+    return str(found[max(found)]) if found else None
+
+
+def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
+    """TRL's SFTTrainer for a round; what it refuses is told as a UserError."""
+    import datasets
+    from transformers import PrinterCallback
+    from trl import SFTConfig, SFTTrainer
+
+    datasets.disable_progress_bars()
+    settings = sft_settings(shop.config, folder, rows, sum(p.numel() for p in policy.parameters()))
+    try:
+        trainer = SFTTrainer(
+            model=policy,
+            args=SFTConfig(**settings),
+            train_dataset=datasets.Dataset.from_list(rows),
+            processing_class=load_tokenizer(shop.config),  # TRL gives it a pad token; ours is saved as it was
+            callbacks=[make_callback(shop.stop)],
+        )
+    except (ValueError, TypeError, ImportError) as error:
+        raise UserError(f"got these settings, which TRL refuses: {error}") from error
+    trainer.remove_callback(PrinterCallback)
+    check_ids(trainer, rows)
+    return trainer
+
+
+def run_sft(trainer, folder: Path) -> None:
+    """Call TRL's train() from the newest checkpoint, and say in the user's words what ends it early."""
+    import torch
+
+    try:
+        trainer.train(resume_from_checkpoint=newest_checkpoint(folder))
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a micro-batch; try "
+            "--micro_batch_size 1, --gradient_checkpointing or --lora_rank 16"
+        ) from error
+
+
+def write_policy(models: Models, folder: Path) -> None:
+    """Write the policy, or its adapters, with the tokenizer."""
+
+    def write(target: Path) -> None:
+        models.policy.save_pretrained(target)
+        save_tokenizer(models.tokenizer, target)
+
+    write_folder(folder, write)
+
+
+def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
+    """Train the policy on solutions and write the round's policy/ and training.json."""
+    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(number - 1)
+    settings = (models.policy.config.get_text_config(), models.policy.generation_config)
+    pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
+    trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
+    run_sft(trainer, folder / "training")
+    steps = trainer.state.global_step
+    if shop.stop.signum and steps < trainer.state.max_steps:
+        raise Stopped
+    for of, pad in pads:
+        of.pad_token_id = pad
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    told = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
+    write_json(folder / "training.json", told)
+    say(f"round {number}: {len(rows)} solutions, {steps} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    write_policy(models, folder / "policy")
+    shutil.rmtree(folder / "training", ignore_errors=True)
+    del trainer
+    shop.release()  # TRL has patched the policy's forward pass: it is loaded anew
+
+
+# ---------------------------------------------------------------------- handover (src/programs/warm_start/handover.py)
+
+SHARED = (
+    "data",
+    "eval_data",
+    "prompt_column",
+    "chat",
+    "chat_template",
+    "chat_template_kwargs",
+    "reward",
+    "temperature",
+)
+NAMES = {  # this program's setting: ppo_train's, grpo_train's
+    "max_prompt_tokens": ("max_prompt_tokens", "max_prompt_length"),
+    "max_new_tokens": ("max_new_tokens", "max_completion_length"),
+    "group_size": ("group_size", "num_generations"),
+}
+
+
+def script_path(name: str) -> str:
+    """A sibling of this script in the bundle; its name alone beside a copy."""
+    path = BUNDLE / "scripts" / f"{name}.py"
+    return str(path) if path.is_file() else f"{name}.py"
+
+
+def rl_command(config: Config, model: str, trainer: str) -> str:
+    """The command that goes on with a model: the same data, rewards, template and lengths."""
+    usual, words = type(config)(), ["python", script_path(trainer)]
+    words += ["--algorithm", "grpo"] if trainer == "ppo_train" else []
+    words += ["--model", model]
+    for name in (*SHARED, *NAMES):
+        value = getattr(config, name)
+        if value == getattr(usual, name) and name != "max_new_tokens":
+            continue
+        flag = NAMES[name][trainer == "grpo_train"] if name in NAMES else name
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"--{flag}"] if one is True else [f"--{flag}", str(one)]
+    return shlex.join(
+        [*words, "--output_dir", str(Path(config.output_dir).with_name(f"{Path(config.output_dir).name}_rl"))]
+    )
+
+
+def hand_over(shop: Workshop, number: int) -> str:
+    """Write final/ from the policy after a round; returns the model that RL goes on with."""
+    if not shop.policy_folder(number):
+        return shop.config.model
+    final = shop.folder / "final"
+    if not final.exists():
+        export(shop.config, shop.load(number), final)
+        shop.release()  # adapters are merged, and the weights may have another dtype
+    return str(final)
+
+
+# ------------------------------------------------------------------------ dry run (src/programs/warm_start/dry_run.py)
+
+TILE = 32_768  # vocabulary of a piece of TRL's output layer
+TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+
+
+def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
+    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted, a teacher is not."""
+    parameters = sum(p.numel() for p in model.parameters())
+    shape, (_, micro) = decoder_shape(model.config.get_text_config().to_dict()), settled_training(config, parameters)
+    width = 4 if config.precision == "fp32" else 2
+    run = PassShape(
+        rows=micro,
+        length=longest * (4 if config.packing else 1),
+        compute=width,
+        stream=width if config.lora_rank else 4,
+        attention=attention_kind(model.config._attn_implementation),
+        checkpointing=config.gradient_checkpointing,
+        lora_rank=config.lora_rank,
+    )
+    kept, gradients = network_bytes(config, shape, parameters)
+    head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
+    prompts = dataclasses.replace(run, rows=config.rollout_batch_size, length=longest - config.max_new_tokens)
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        "peak of training": kept + gradients + backward_peak(shape, run, head),
+        "peak of sampling": parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens),
+    }
+
+
+def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
+    """Print what a run would do as JSON; returns the exit code."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settle_precision(config, torch.device(device_name(config)))
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+    parameters = sum(p.numel() for p in model.parameters())
+    lr, micro = settled_training(config, parameters)
+    longest = max(len(row["prompt_ids"]) for row in rows + held_out)
+    measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
+    round_prompts = min(config.prompts_per_round, len(rows))
+    most = round_prompts * min(config.max_per_prompt, config.samples) if config.samples_solutions else len(rows)
+    plan = {
+        "settings": {**dataclasses.asdict(config), "lr": lr, "micro_batch_size": micro},
+        "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
+        "round": {
+            "prompts": len(rows),
+            "samples": round_prompts * config.samples if config.samples_solutions else 0,
+            "solutions_at_most": most,
+            "optimizer_steps_at_most": math.ceil(config.epochs * math.ceil(most / config.batch_size)),
+        },
+        "held_out": {"prompts": len(held_out), "samples": measured_prompts * config.eval_samples},
+        "longest_prompt_tokens": longest,
+        "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
+        "parameters": parameters,
+        "memory_estimate": in_gib(warm_start_memory(config, model, longest + config.max_new_tokens)),
+    }
+    print(json.dumps(plan, indent=1))
+    return 0
+
+
+# -------------------------------------------------------------------------------- run (src/programs/warm_start/run.py)
+
+
+def load_prompts_and_reward(config: Config) -> tuple:
+    """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
+    tokenizer, reward = load_tokenizer(config), load_reward(config)
+    rows, held_out = load_splits(config, tokenizer)
+    need(
+        held_out,
+        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
+        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
+    )
+    for row in rows if not config.samples_solutions else []:
+        solution_text(config, row)
+    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
+        reward.check_columns(row)
+    check_leaks(rows, held_out, config.data)
+    return tokenizer, reward, rows, held_out
+
+
+def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
+    """A round's solutions, from supervised.jsonl where they are there; compared with the held-out prompts again."""
+    config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
+    if not path.exists():
+        if config.samples_solutions:
+            found = sampled_solutions(shop, number)
+        elif number > 1:
+            found = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
+        else:
+            found = given_solutions(config, shop.load(0), shop.reward, rows)
+            found = [one | {"prompt": rows[one["row"]]["prompt"]} for one in found]
+        write_lines(path, found)
+    found = read_lines(path)
+    check_leaks(found, shop.held_out, str(path))
+    for one in found:
+        same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
+        need(same, f"{path}: got a solution of another prompt than {config.data} has there; expected the run's data")
+    return found
+
+
+def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> dict:
+    """Solutions, training and measure of a round; what is on disk is not done again."""
+    folder = shop.round_folder(number)
+    if (folder / "measure.json").exists():
+        return json.loads((folder / "measure.json").read_text())
+    if not (folder / "policy").exists():
+        solutions = solutions_of_round(shop, rows, number)
+        if not solutions:  # the policy is what it was
+            write_json(folder / "measure.json", before | {"round": number})
+            return before | {"round": number}
+        supervise(shop, number, solutions)
+    for earlier in range(1, number):  # their samples and solutions stay
+        shutil.rmtree(shop.round_folder(earlier) / "policy", ignore_errors=True)
+    return measure(shop, number)
+
+
+def tell(found: dict) -> None:
+    """One line about a round's held-out samples."""
+    k, best = list(found["pass_at_k"].items())[-1]
+    shape = "" if found["format"] is None else f", format {found['format']:.3f}"
+    say(
+        f"round {found['round']}: held-out pass rate {found['pass_rate']:.3f}, pass@{k} {best:.3f}, groups with signal "
+        f"{found['groups_with_signal']:.3f}, ends {found['ends']:.3f}{shape}, entropy {found['entropy']:.4f}"
+    )
+
+
+def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
+    """Rounds until RL can take over, or no further one would help; their measures."""
+    config = shop.config
+    start = shop.round_folder(0) / "measure.json"
+    found = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
+    tell(found[-1])
+    while True:
+        number, wrong = found[-1]["round"], obstacles(config, found[-1])
+        done = number >= config.min_rounds and (not wrong or set(wrong) == {"entropy"})
+        if done or number >= config.rounds:
+            return found
+        found.append(play_round(shop, rows, number + 1, found[-1]))
+        tell(found[-1])
+
+
+def advice(config: Config, found: list[dict], wrong: dict) -> str:
+    """What to try where RL cannot begin."""
+    if "entropy" in wrong:
+        return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
+    if found[-1]["pass_rate"] > found[0]["pass_rate"]:
+        return f"it rises: try --resume --rounds {config.rounds + 5}"
+    if config.self:
+        return "try more --samples, --sample_temperature 1.3, a --teacher, or --data with solutions"
+    return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
+
+
+def conclude(shop: Workshop, found: list[dict]) -> int:
+    """Write summary.json, and final/ where RL can begin; say what comes next. Returns the exit code."""
+    config, last = shop.config, found[-1]
+    wrong = obstacles(config, last)
+    summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": found}
+    if wrong:
+        summary["try"] = advice(config, found, wrong)
+        say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
+    else:
+        summary["model"] = hand_over(shop, last["round"])
+        summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
+    write_json(shop.folder / "summary.json", summary)
+    if wrong:
+        return 1
+    rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (found if len(found) < 3 else (found[0], last)))
+    print(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
+    if not last["round"]:
+        say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")
+    print("go on with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]), flush=True)
+    return 0
+
+
+def train(config: Config) -> int:
+    """Run the rounds as configured and return the exit code."""
+    import numpy as np
+    import torch
+
+    device = start_processes(config)
+    many = torch.cuda.device_count() if device.type == "cuda" else 1
+    need(many == 1, f"got {many} GPUs; expected one, as TRL would use all; try CUDA_VISIBLE_DEVICES=0 before python")
+    settle_precision(config, device)
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
+        set_seed(config.seed)
+    tokenizer, reward, rows, held_out = load_prompts_and_reward(config)
+    check_folder(config)
+    make_folder(config)
+    write_settings(config)
+    shop = Workshop(config, device, tokenizer, reward, without_solutions(config, rows), held_out)
+    try:
+        check_context(config, shop.load(config.rounds), rows + held_out)
+        return conclude(shop, run_rounds(shop, rows))
+    except Stopped:
+        say(f"stopped by signal {shop.stop.signum}; go on with --resume")
+        return 128 + shop.stop.signum
+    finally:
+        shop.stop.restore()
+
+
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    config = parse_config(argv)
+    check_warm_start(config)
+    quiet_environment()
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    if config.dry_run:
+        tokenizer, _, rows, held_out = load_prompts_and_reward(config)
+        return print_warm_start_plan(config, tokenizer, rows, held_out)
+    return train(config)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""--model: how often a model's own samples pass, and whether RL, a warm start or other prompts fit that."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from parts.cache_probe import check_pads
+from parts.exit_codes import quiet_environment
+from parts.forward import check_logits
+from parts.messages import say
+from parts.models import Models, check_context, end_and_pad_ids, load_network
+from parts.pass_rates import describe_pass_rates
+from parts.precision import settle_precision
+from parts.processes import start_processes
+from parts.prompts import load_prompts
+from parts.reward_calls import call_limits
+from parts.rewards import Reward
+from parts.rollouts import collect
+from parts.sampling import HFEngine
+from parts.settings import BaseConfig
+from parts.tokenizers import load_tokenizer
+from programs.reward_preflight.inputs import pick
+from programs.reward_preflight.report import print_json
+
+
+@dataclass
+class ModelSettings(BaseConfig):
+    """What the parts read of a run, from the command line."""
+
+    model: str
+    data: str
+    prompt_column: str
+    chat: bool
+    chat_template: str
+    chat_template_kwargs: str
+    max_prompt_tokens: int
+    max_new_tokens: int
+    temperature: float
+    seed: int
+    device: str = "auto"
+    precision: str = "auto"
+    rollout_engine: str = "hf"
+    rollout_batch_size: int = 64
+    lora_rank: int = 0
+    load_in_4bit: bool = False
+
+
+def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) -> list[dict]:
+    """`count` scored completions of each of `most` prompts, those of a prompt beside each other."""
+    import numpy as np
+    from transformers import AutoModelForCausalLM
+
+    device = start_processes(config)
+    settle_precision(config, device)
+    tokenizer = load_tokenizer(config)
+    rows = pick(load_prompts(config, tokenizer, config.data), most, config.seed)
+    reward.check_columns(rows[0])
+    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    ends, pad = end_and_pad_ids(config, policy, tokenizer)
+    models = Models(policy, None, None, tokenizer, ends, pad, device)
+    check_logits(models)
+    check_pads(config, models, policy, "model")
+    check_context(config, models, rows)
+    asked = [row for row in rows for _ in range(count)]
+    noise = np.random.default_rng([config.seed, 7]).random((len(asked), config.max_new_tokens))
+    return collect(config, models, HFEngine(config, models), reward, asked, noise, {})
+
+
+def pass_report(args, samples: list[dict]) -> dict:
+    """The figures of samples, `args.samples_per_prompt` of each prompt; a sample passes as eval/accuracy counts it."""
+    full, count = 1.0 if args.full_score is None else args.full_score, args.samples_per_prompt
+    first = next(iter(samples[0]["rewards"]))
+    passed = [one["rewards"][first] is not None and one["rewards"][first] >= full for one in samples]
+    counts = [(count, sum(passed[start : start + count])) for start in range(0, len(samples), count)]
+    scores = Counter(round(one["score"], 4) for one in samples)
+    spread = [len({one["score"] for one in samples[i : i + count]}) > 1 for i in range(0, len(samples), count)]
+    return {
+        "model": args.model,
+        "reward": args.reward,
+        "data": args.data,
+        "seed": args.seed,
+        "temperature": args.temperature,
+        "max_new_tokens": args.max_new_tokens,
+        **describe_pass_rates(counts, args.group_size, args.pass_low, args.pass_high),
+        "prompts_with_different_scores": sum(spread) / len(spread),
+        "ends": sum(one["finished"] for one in samples) / len(samples),
+        "scores": {f"{score:g}": n for score, n in scores.most_common(8)},
+        "examples": [{key: one[key] for key in ("prompt", "completion", "score")} for one in samples[:: 8 * count][:4]],
+    }
+
+
+def print_pass_report(report: dict) -> None:
+    """The report for people."""
+    print(f"model    {report['model']}, temperature {report['temperature']:g}, seed {report['seed']}")
+    print(f"data     {report['data']}, {report['prompts']} prompts, {report['samples']} samples")
+    shares = "  ".join(f"pass@{k} {value:.3f}" for k, value in report["pass_at_k"].items())
+    print(f"passed   {shares}; {report['ends']:.3f} end within {report['max_new_tokens']} tokens")
+    print("prompts  by pass rate   " + "  ".join(f"{name}: {n}" for name, n in report["prompts_by_pass_rate"].items()))
+    print(
+        f"groups   of {report['group_size']}: {report['groups_with_signal']:.3f} hold both right and wrong answers; "
+        f"{report['prompts_with_different_scores']:.3f} of the prompts have samples of different scores"
+    )
+    for example in report["examples"][:3]:
+        prompt = example["prompt"] if isinstance(example["prompt"], str) else example["prompt"][-1]["content"]
+        print(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
+    print(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
+
+
+def model_preflight(args) -> int:
+    """--model: sample, score, and say what fits."""
+    started = time.perf_counter()
+    quiet_environment()
+    args.max_new_tokens = args.max_new_tokens or 256
+    names = ("model", "data", "prompt_column", "chat", "chat_template", "chat_template_kwargs")
+    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed")
+    config = ModelSettings(**{name: getattr(args, name) for name in names})
+    reward = Reward(args.reward, call_limits(args))
+    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.max_rows or 32))
+    if report["prompts"] * args.samples_per_prompt < 200:
+        say(f"note: {report['samples']} samples are few; a few hundred tell pass rates of a per cent apart from 0")
+    report["seconds"] = round(time.perf_counter() - started, 1)
+    (print_json if args.json else print_pass_report)(report)
+    return 0 if report["fits"] == "RL now" else 1

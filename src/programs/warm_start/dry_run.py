@@ -1,0 +1,85 @@
+"""--dry_run: settings, what a round samples and trains, memory."""
+
+import dataclasses
+import json
+import math
+
+from parts.chat import strings_past_template
+from parts.memory import (
+    PassShape,
+    attention_kind,
+    backward_peak,
+    decoder_shape,
+    head_bytes,
+    in_gib,
+    network_bytes,
+    sampling_bytes,
+)
+from parts.messages import UserError
+from parts.precision import settle_precision
+from parts.processes import device_name
+from parts.tokenizers import LOADABLE
+from programs.warm_start.settings import Config, settled_training
+
+TILE = 32_768  # vocabulary of a piece of TRL's output layer
+TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+
+
+def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
+    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted, a teacher is not."""
+    parameters = sum(p.numel() for p in model.parameters())
+    shape, (_, micro) = decoder_shape(model.config.get_text_config().to_dict()), settled_training(config, parameters)
+    width = 4 if config.precision == "fp32" else 2
+    run = PassShape(
+        rows=micro,
+        length=longest * (4 if config.packing else 1),
+        compute=width,
+        stream=width if config.lora_rank else 4,
+        attention=attention_kind(model.config._attn_implementation),
+        checkpointing=config.gradient_checkpointing,
+        lora_rank=config.lora_rank,
+    )
+    kept, gradients = network_bytes(config, shape, parameters)
+    head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
+    prompts = dataclasses.replace(run, rows=config.rollout_batch_size, length=longest - config.max_new_tokens)
+    return {
+        "weights, gradients and optimizer": kept + gradients,
+        "peak of training": kept + gradients + backward_peak(shape, run, head),
+        "peak of sampling": parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens),
+    }
+
+
+def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
+    """Print what a run would do as JSON; returns the exit code."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settle_precision(config, torch.device(device_name(config)))
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+    parameters = sum(p.numel() for p in model.parameters())
+    lr, micro = settled_training(config, parameters)
+    longest = max(len(row["prompt_ids"]) for row in rows + held_out)
+    measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
+    round_prompts = min(config.prompts_per_round, len(rows))
+    most = round_prompts * min(config.max_per_prompt, config.samples) if config.samples_solutions else len(rows)
+    plan = {
+        "settings": {**dataclasses.asdict(config), "lr": lr, "micro_batch_size": micro},
+        "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
+        "round": {
+            "prompts": len(rows),
+            "samples": round_prompts * config.samples if config.samples_solutions else 0,
+            "solutions_at_most": most,
+            "optimizer_steps_at_most": math.ceil(config.epochs * math.ceil(most / config.batch_size)),
+        },
+        "held_out": {"prompts": len(held_out), "samples": measured_prompts * config.eval_samples},
+        "longest_prompt_tokens": longest,
+        "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
+        "parameters": parameters,
+        "memory_estimate": in_gib(warm_start_memory(config, model, longest + config.max_new_tokens)),
+    }
+    print(json.dumps(plan, indent=1))
+    return 0

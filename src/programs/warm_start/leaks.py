@@ -1,0 +1,36 @@
+"""Held-out prompts never train: compared by their text, and but for case, white space, Unicode form, system prompt."""
+
+import json
+import unicodedata
+
+from parts.messages import need
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks, so that prompts alike but for case, white space, Unicode form and system prompt are equal."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message["content"] for message in messages if message["role"] not in ("system", "developer")]
+    texts = [unicodedata.normalize("NFKC", text).casefold() for text in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
+    """Raise UserError where a prompt that would train is held out too.
+
+    Args:
+        source: where `rows` come from, for the message.
+    """
+    exact = {json.dumps(row["prompt"]) for row in held_out}
+    alike = {asked_words(row["prompt"]) for row in held_out}
+    found = [(i, row["prompt"]) for i, row in enumerate(rows, 1) if asked_words(row["prompt"]) in alike]
+    if not found:
+        return
+    same = sum(json.dumps(prompt) in exact for _, prompt in found)
+    number, prompt = found[0]
+    need(
+        False,
+        f"{source}: got {len(found)} of {len(rows)} prompts that are held out too, {same} of them letter for letter "
+        f"and {len(found) - same} but for case, white space, Unicode form or system prompt; the first is {number}"
+        f": {json.dumps(prompt, ensure_ascii=False)[:120]}; expected none, or the pass rate says nothing; try to take "
+        "them out of one of the files, or `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
+    )

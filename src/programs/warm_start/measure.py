@@ -1,0 +1,67 @@
+"""Where the model stands on held-out prompts, and whether RL can take over."""
+
+import statistics
+from collections import Counter
+
+from parts.pass_rates import describe_pass_rates
+from programs.warm_start.samples import HELD_OUT, Sampler
+from programs.warm_start.settings import Config
+from programs.warm_start.whole_files import write_json
+from programs.warm_start.workshop import Workshop
+
+
+def measured(config: Config, samples: list[dict], number: int) -> dict:
+    """Figures of held-out samples after a round.
+
+    `entropy` is minus the mean log-prob of the sampled tokens, an unbiased estimate at the sampler's temperature.
+    `format` is the share with full marks from the first reward that is named …format…; None where there is none.
+    """
+    tried = Counter(one["row"] for one in samples)
+    passed = Counter(one["row"] for one in samples if one["passed"])
+    counts = [(n, passed[row]) for row, n in tried.items()]
+    shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
+    shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
+    found = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
+    return (
+        {"round": number}
+        | found
+        | {
+            "ends": statistics.fmean(one["finished"] for one in samples),
+            "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
+            "entropy": -sum(one["logprob"] for one in samples) / sum(len(one["ids"]) for one in samples),
+            "different": len({(one["row"], one["text"]) for one in samples}) / len(samples),
+            "tokens_mean": statistics.fmean(len(one["ids"]) for one in samples),
+        }
+    )
+
+
+def measure(shop: Workshop, number: int) -> dict:
+    """Sample held-out prompts with the policy after a round, and write measure.json."""
+    import numpy as np
+
+    config, folder = shop.config, shop.round_folder(number)
+    order = np.random.default_rng([config.seed, 6]).permutation(len(shop.held_out)).tolist()
+    picked = sorted(order[: config.eval_prompts or None])
+
+    def source() -> tuple:
+        engine = shop.engine(number, config.temperature)
+        return engine.config, shop.models, engine, lambda row: row
+
+    # one noise for all rounds: what differs between them is the policy
+    sampler = Sampler(shop, folder / "held_out", source, HELD_OUT, 0, config.eval_samples)
+    found = measured(config, sampler.parts(shop.held_out, picked), number)
+    write_json(folder / "measure.json", found)
+    return found
+
+
+def obstacles(config: Config, found: dict) -> dict[str, str]:
+    """What keeps RL from taking over, by name: too low a pass rate, the format, a collapsed entropy."""
+    wrong = {}
+    if found["pass_rate"] < config.pass_low:
+        wrong["pass rate"] = f"pass rate {found['pass_rate']:.3f}, below {config.pass_low:g}"
+    for name, what in (("ends", "completions that end"), ("format", "completions of the right format")):
+        if found[name] is not None and found[name] < config.min_format:
+            wrong[name] = f"{found[name]:.3f} {what}, below {config.min_format:g}"
+    if found["entropy"] < config.min_entropy:
+        wrong["entropy"] = f"entropy {found['entropy']:.4f} nats per token, below {config.min_entropy:g}"
+    return wrong

@@ -1,0 +1,185 @@
+"""The rounds and the command line."""
+
+import json
+import random
+import shutil
+import sys
+from pathlib import Path
+
+from parts.exit_codes import exit_code, quiet_environment
+from parts.messages import need, say
+from parts.models import check_context
+from parts.output_folder import check_folder, make_folder, write_settings
+from parts.precision import settle_precision
+from parts.processes import start_processes
+from parts.prompts import load_splits
+from parts.tokenizers import load_tokenizer
+from programs.warm_start.dry_run import print_warm_start_plan
+from programs.warm_start.handover import hand_over, rl_command
+from programs.warm_start.leaks import check_leaks
+from programs.warm_start.measure import measure, obstacles
+from programs.warm_start.samples import sampled_solutions
+from programs.warm_start.settings import Config, check_warm_start, parse_config
+from programs.warm_start.solutions import given_solutions, load_reward, solution_text, without_solutions
+from programs.warm_start.supervise import supervise
+from programs.warm_start.whole_files import read_lines, write_json, write_lines
+from programs.warm_start.workshop import Stopped, Workshop
+
+
+def load_prompts_and_reward(config: Config) -> tuple:
+    """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
+    tokenizer, reward = load_tokenizer(config), load_reward(config)
+    rows, held_out = load_splits(config, tokenizer)
+    need(
+        held_out,
+        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
+        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
+    )
+    for row in rows if not config.samples_solutions else []:
+        solution_text(config, row)
+    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
+        reward.check_columns(row)
+    check_leaks(rows, held_out, config.data)
+    return tokenizer, reward, rows, held_out
+
+
+def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
+    """A round's solutions, from supervised.jsonl where they are there; compared with the held-out prompts again."""
+    config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
+    if not path.exists():
+        if config.samples_solutions:
+            found = sampled_solutions(shop, number)
+        elif number > 1:
+            found = read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
+        else:
+            found = given_solutions(config, shop.load(0), shop.reward, rows)
+            found = [one | {"prompt": rows[one["row"]]["prompt"]} for one in found]
+        write_lines(path, found)
+    found = read_lines(path)
+    check_leaks(found, shop.held_out, str(path))
+    for one in found:
+        same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
+        need(same, f"{path}: got a solution of another prompt than {config.data} has there; expected the run's data")
+    return found
+
+
+def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> dict:
+    """Solutions, training and measure of a round; what is on disk is not done again."""
+    folder = shop.round_folder(number)
+    if (folder / "measure.json").exists():
+        return json.loads((folder / "measure.json").read_text())
+    if not (folder / "policy").exists():
+        solutions = solutions_of_round(shop, rows, number)
+        if not solutions:  # the policy is what it was
+            write_json(folder / "measure.json", before | {"round": number})
+            return before | {"round": number}
+        supervise(shop, number, solutions)
+    for earlier in range(1, number):  # their samples and solutions stay
+        shutil.rmtree(shop.round_folder(earlier) / "policy", ignore_errors=True)
+    return measure(shop, number)
+
+
+def tell(found: dict) -> None:
+    """One line about a round's held-out samples."""
+    k, best = list(found["pass_at_k"].items())[-1]
+    shape = "" if found["format"] is None else f", format {found['format']:.3f}"
+    say(
+        f"round {found['round']}: held-out pass rate {found['pass_rate']:.3f}, pass@{k} {best:.3f}, groups with signal "
+        f"{found['groups_with_signal']:.3f}, ends {found['ends']:.3f}{shape}, entropy {found['entropy']:.4f}"
+    )
+
+
+def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
+    """Rounds until RL can take over, or no further one would help; their measures."""
+    config = shop.config
+    start = shop.round_folder(0) / "measure.json"
+    found = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
+    tell(found[-1])
+    while True:
+        number, wrong = found[-1]["round"], obstacles(config, found[-1])
+        done = number >= config.min_rounds and (not wrong or set(wrong) == {"entropy"})
+        if done or number >= config.rounds:
+            return found
+        found.append(play_round(shop, rows, number + 1, found[-1]))
+        tell(found[-1])
+
+
+def advice(config: Config, found: list[dict], wrong: dict) -> str:
+    """What to try where RL cannot begin."""
+    if "entropy" in wrong:
+        return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
+    if found[-1]["pass_rate"] > found[0]["pass_rate"]:
+        return f"it rises: try --resume --rounds {config.rounds + 5}"
+    if config.self:
+        return "try more --samples, --sample_temperature 1.3, a --teacher, or --data with solutions"
+    return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
+
+
+def conclude(shop: Workshop, found: list[dict]) -> int:
+    """Write summary.json, and final/ where RL can begin; say what comes next. Returns the exit code."""
+    config, last = shop.config, found[-1]
+    wrong = obstacles(config, last)
+    summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": found}
+    if wrong:
+        summary["try"] = advice(config, found, wrong)
+        say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
+    else:
+        summary["model"] = hand_over(shop, last["round"])
+        summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
+    write_json(shop.folder / "summary.json", summary)
+    if wrong:
+        return 1
+    rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (found if len(found) < 3 else (found[0], last)))
+    print(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
+    if not last["round"]:
+        say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")
+    print("go on with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]), flush=True)
+    return 0
+
+
+def train(config: Config) -> int:
+    """Run the rounds as configured and return the exit code."""
+    import numpy as np
+    import torch
+
+    device = start_processes(config)
+    many = torch.cuda.device_count() if device.type == "cuda" else 1
+    need(many == 1, f"got {many} GPUs; expected one, as TRL would use all; try CUDA_VISIBLE_DEVICES=0 before python")
+    settle_precision(config, device)
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
+        set_seed(config.seed)
+    tokenizer, reward, rows, held_out = load_prompts_and_reward(config)
+    check_folder(config)
+    make_folder(config)
+    write_settings(config)
+    shop = Workshop(config, device, tokenizer, reward, without_solutions(config, rows), held_out)
+    try:
+        check_context(config, shop.load(config.rounds), rows + held_out)
+        return conclude(shop, run_rounds(shop, rows))
+    except Stopped:
+        say(f"stopped by signal {shop.stop.signum}; go on with --resume")
+        return 128 + shop.stop.signum
+    finally:
+        shop.stop.restore()
+
+
+def run(argv: list[str]) -> int:
+    """Do what a command line says and return the exit code."""
+    config = parse_config(argv)
+    check_warm_start(config)
+    quiet_environment()
+    if Path(config.model).is_dir():
+        config.model = str(Path(config.model).resolve())  # adapters name their base: it is found from any folder
+    if config.dry_run:
+        tokenizer, _, rows, held_out = load_prompts_and_reward(config)
+        return print_warm_start_plan(config, tokenizer, rows, held_out)
+    return train(config)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

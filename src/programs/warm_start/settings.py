@@ -1,0 +1,139 @@
+"""Settings of the warm start and what contradicts what."""
+
+import os
+from dataclasses import dataclass
+
+from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
+from parts.messages import need
+from parts.optimizer import default_learning_rate
+from parts.settings import BaseConfig, check_numbers, parse_settings, setting
+
+OF_SAMPLES = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt")
+
+
+@dataclass
+class Config(BaseConfig):
+    """All settings and their defaults; every field is a flag and a key of --config."""
+
+    # model and data
+    model: str = setting(EMBEDDED_MODEL, "model folder or hub id")
+    data: str = setting(EMBEDDED_DATA, "training prompts: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]")
+    eval_data: str = setting("", "held-out prompts, same formats (default: those of the embedded task with its data)")
+    prompt_column: str = setting("prompt", "column that holds the prompt, a string or chat messages")
+    completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
+    chat: bool = setting(False, "send string prompts as a user's turn through the chat template")
+    chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
+    chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
+    reward: list[str] = setting([], "FILE.py:function[*weight], repeatable (default: the embedded task's two)")
+    reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
+    reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
+    reward_retries: int = setting(
+        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+    )
+    output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
+    seed: int = setting(0, "seed of prompts, samples and the order of training")
+    # where solutions come from
+    self: bool = setting(False, "solutions are the model's own samples that pass")
+    teacher: str = setting("", "solutions are this model's samples that pass: folder or hub id")
+    samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
+    sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
+    prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
+    max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
+    # when RL can take over
+    rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
+    min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
+    pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
+    pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
+    pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
+    min_format: float = setting(
+        0.8, "least share of completions that end, and that have full marks from a reward named …format…"
+    )
+    min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
+    eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
+    eval_samples: int = setting(16, "completions of each", positive=True)
+    group_size: int = setting(
+        8, "completions per prompt in the RL run, whose groups with signal are told", positive=True
+    )
+    # sampling
+    max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
+    max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
+    temperature: float = setting(
+        1.0, "sampling temperature of the RL run, at which the pass rate is taken", positive=True
+    )
+    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_batch_size: int = setting(
+        128, "sequences sampled at once; so many are written to disk together", positive=True
+    )
+    vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
+    vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
+    check_sync: int = setting(
+        1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
+    )
+    # training
+    epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
+    batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
+    micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
+    lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
+    lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
+    warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
+    weight_decay: float = setting(0.0, "AdamW weight decay")
+    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
+    packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
+    precision: str = setting(
+        "auto",
+        "compute precision, auto: bf16 where the CUDA GPU can, else fp32; trained weights stay fp32",
+        ["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
+    lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
+    save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
+    resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
+    dry_run: bool = setting(False, "print settings, batch arithmetic and a memory estimate, and stop", free=True)
+
+    # what the parts read and this program does not offer
+    load_in_4bit = False
+    merge_lora = True
+    environment = ""
+
+    @property
+    def samples_solutions(self_) -> bool:
+        """Whether solutions are sampled; `self` is a setting here."""
+        return bool(self_.self or self_.teacher)
+
+
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, config_class, description)
+
+
+def check_warm_start(config: Config) -> None:
+    """Raise UserError for settings that are out of range or cannot work together."""
+    check_numbers(config)
+    c, usual = config, type(config)()
+    for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
+        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
+    for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
+        idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
+        need(not idle, f"got --{name} {where} --self or --teacher; expected the other way; try to leave it out")
+    need(
+        c.pass_low <= c.pass_high <= 1,
+        f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
+    )
+    need(c.min_format <= 1, f"got min_format {c.min_format}; expected a share, 0 to 1; try 0.8")
+    need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
+    micro = c.micro_batch_size or c.batch_size
+    need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
+    vllm = c.rollout_engine == "vllm"
+    need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
+    need(not (vllm and c.teacher), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
+    many = int(os.environ.get("WORLD_SIZE", "1"))
+    need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
+
+
+def settled_training(config: Config, parameters: int) -> tuple[float, int]:
+    """Learning rate and rows of a forward pass, by model size where the setting is 0."""
+    lr = config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
+    return lr, config.micro_batch_size or (config.batch_size if parameters < 50e6 else 1)

@@ -1,0 +1,107 @@
+"""Solutions as token ids: what the RL trainers' prompt is followed by, and the end token."""
+
+import json
+
+from parts.bundle import EMBEDDED_REWARDS
+from parts.chat import as_turns, template_settings
+from parts.messages import need, say
+from parts.reward_calls import call_limits
+from parts.reward_texts import visible_text
+from parts.rewards import Reward
+from programs.warm_start.settings import Config
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, by default those of the embedded task."""
+    defaults = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+    return Reward(config.reward or defaults, call_limits(config))
+
+
+def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
+    """Rows as RL will have them: a reward must not find the solution in the column `completion`."""
+    return [row | {"columns": {k: v for k, v in row["columns"].items() if k != "completion"}} for row in rows]
+
+
+def solution_text(config: Config, row: dict) -> str:
+    """The solution that the data have for a prompt: a string, or one assistant message."""
+    value = row["columns"].get(config.completion_column)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        value = value[0].get("content")
+    need(
+        isinstance(value, str) and value.strip(),
+        f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}; "
+        "expected a solution, a string or one assistant message; try --completion_column NAME, "
+        "`python scripts/data_loader.py FILE --out train.jsonl` for data of another form, or --self or --teacher",
+    )
+    return value
+
+
+def continued_ids(config: Config, tokenizer, row: dict, text: str) -> list[int]:
+    """What stands behind the prompt's ids where prompt and text are rendered together; nothing if those change."""
+    sent, prompt_ids = as_turns(row["prompt"], config.chat), row["prompt_ids"]
+    try:
+        if isinstance(sent, str):
+            whole = tokenizer(sent + text).input_ids
+        elif tokenizer.chat_template:
+            messages = [*sent, {"role": "assistant", "content": text}]
+            whole = tokenizer.apply_chat_template(messages, return_dict=True, **template_settings(config))["input_ids"]
+        else:
+            return []
+    except Exception:  # a template raises what it likes; the text alone is encoded then
+        return []
+    whole = list(whole)
+    return whole[len(prompt_ids) :] if whole[: len(prompt_ids)] == prompt_ids else []
+
+
+def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
+    """Token ids of a solution with one end token, as the policy would sample them behind the row's prompt_ids.
+
+    Where the chat template renders prompt and answer so that the prompt's ids stay, its ids are taken up to the first
+    end token, if they read as the text; else the text's own.
+    """
+    tokenizer, ends = models.tokenizer, models.eos_ids
+    behind = continued_ids(config, tokenizer, row, text)
+    at = next((i for i, token in enumerate(behind) if token in ends), len(behind))
+    end = behind[at] if at < len(behind) else tokenizer.eos_token_id
+    end = end if end in ends else ends[0]
+    if behind and visible_text(tokenizer, behind[:at], []) == text:
+        return [*behind[:at], end]
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    while ids and ids[-1] in ends:  # the text may hold its end token already
+        ids = ids[:-1]
+    need(
+        ids and not {*ids} & {*ends},
+        f"got solution {text[:80]!r} with an end token inside, or nothing else; expected one at its end at most; try "
+        "to take it out of the text",
+    )
+    return [*ids, end]
+
+
+def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) -> list[dict]:
+    """The data's own solutions that end within max_new_tokens and pass the reward, each once."""
+    found, long, bare = {}, 0, without_solutions(config, rows)
+    for i, row in enumerate(rows):
+        text = solution_text(config, row)
+        ids = solution_ids(config, models, row, text)
+        long += len(ids) > config.max_new_tokens
+        if len(ids) <= config.max_new_tokens:
+            found.setdefault((json.dumps(row["prompt"]), text), {"row": i, "text": text, "ids": ids})
+    kept = [*found.values()]
+    texts = [visible_text(models.tokenizer, one["ids"], models.eos_ids) for one in kept]
+    _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
+    first = next(iter(parts.values()), [])
+    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= config.pass_score]
+    repeated, failing = len(rows) - long - len(kept), len(kept) - len(passing)
+    if long or repeated or failing:
+        say(
+            f"{config.data}: left out {failing} solutions that the reward does not pass, {long} longer than "
+            f"{config.max_new_tokens} tokens and {repeated} repeated ones, of {len(rows)}"
+        )
+    example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
+    need(
+        passing,
+        f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes "
+        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays: "
+        "the model will write as they do",
+    )
+    return passing

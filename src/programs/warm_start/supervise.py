@@ -1,0 +1,185 @@
+"""A round's training: TRL's SFTTrainer on token ids that are made here."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+from parts.messages import DivergedError, UserError, need, say
+from parts.models import Models
+from parts.output_folder import write_folder
+from parts.processes import StopRequest
+from parts.tokenizers import load_tokenizer, save_tokenizer
+from programs.warm_start.settings import Config, settled_training
+from programs.warm_start.whole_files import write_json
+from programs.warm_start.workshop import Stopped, Workshop
+
+
+def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
+    """input_ids and labels: the prompt as the RL trainers have it, and the solution, which alone has labels."""
+    rows = []
+    for one in solutions:
+        prompt = list(shop.rows[one["row"]]["prompt_ids"])
+        rows.append({"input_ids": prompt + one["ids"], "labels": [-100] * len(prompt) + one["ids"]})
+    return rows
+
+
+def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int) -> dict:
+    """Arguments of TRL's SFTConfig."""
+    import torch
+
+    lr, micro = settled_training(config, parameters)
+    longest = max(len(row["input_ids"]) for row in rows)
+    return {
+        "output_dir": str(folder),
+        "num_train_epochs": config.epochs,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": config.batch_size // micro,
+        "learning_rate": lr,
+        "lr_scheduler_type": config.lr_schedule,
+        "warmup_steps": config.warmup_steps,
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        "seed": config.seed,
+        "bf16": config.precision == "bf16",
+        "fp16": config.precision == "fp16",
+        "use_cpu": config.device == "cpu" or not torch.cuda.is_available(),
+        "dataloader_pin_memory": config.device != "cpu" and torch.cuda.is_available(),
+        "activation_checkpointing": config.gradient_checkpointing,
+        "packing": config.packing,
+        "max_length": 4 * longest if config.packing else None,
+        "completion_only_loss": False,  # the labels say it; True asks for a mask's column
+        "dataset_kwargs": None if config.packing else {"skip_prepare_dataset": True},
+        "save_strategy": "steps" if config.save_every else "no",
+        "save_steps": config.save_every or 500,
+        "save_total_limit": 1,
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
+    """(ids, labels) of each sequence of a collated batch: padded rows, or packed ones that positions tell apart."""
+    found = []
+    for i, ids in enumerate(batch["input_ids"].tolist()):
+        labels = batch["labels"][i].tolist()
+        if "position_ids" in batch:
+            starts = [at for at, position in enumerate(batch["position_ids"][i].tolist()) if position == 0]
+            cuts = list(zip(starts, [*starts[1:], len(ids)], strict=True))
+        else:
+            cuts = [(0, int(batch["attention_mask"][i].sum()))]
+        found += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
+    return found
+
+
+def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
+    """Raise UserError unless what TRL makes of the rows is, token by token, prompts and solutions as they are here."""
+    ours = {(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows}
+    data = trainer.train_dataset
+    for start in range(0, min(len(data), most), 16):
+        batch = trainer.data_collator([data[i] for i in range(start, min(len(data), start + 16))])
+        for ids, labels in pieces_of_batch(batch):
+            need(
+                (ids, labels) in ours,
+                f"got from TRL a row of {len(ids)} tokens that is none of the {len(rows)} made here; expected the ids "
+                "that RL will see; try it without --packing, and TRL 1.16",
+            )
+
+
+def make_callback(stop: StopRequest):
+    """A transformers callback that stops at a signal, and where gradients are not finite."""
+    from transformers import TrainerCallback
+
+    def on_step_end(self, args, state, control, **_):
+        if stop.signum:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def on_log(self, args, state, control, logs=None, **_):
+        step, of, norm = state.global_step, state.max_steps, (logs or {}).get("grad_norm", 0.0)
+        if logs and "loss" in logs and of >= 100 and step % (of // 10) == 0:
+            say(f"step {step} of {of}, loss {logs['loss']:.3f}")
+        if not math.isfinite(norm) and not args.fp16:  # fp16's scaler leaves such updates out while it settles
+            raise DivergedError(f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr")
+
+    return type("StopCallback", (TrainerCallback,), {"on_step_end": on_step_end, "on_log": on_log})()
+
+
+def newest_checkpoint(folder: Path) -> str | None:
+    """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
+    found = {}
+    for checkpoint in folder.glob("checkpoint-*"):
+        try:
+            found[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+        except (OSError, ValueError, KeyError):
+            continue
+    return str(found[max(found)]) if found else None
+
+
+def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
+    """TRL's SFTTrainer for a round; what it refuses is told as a UserError."""
+    import datasets
+    from transformers import PrinterCallback
+    from trl import SFTConfig, SFTTrainer
+
+    datasets.disable_progress_bars()
+    settings = sft_settings(shop.config, folder, rows, sum(p.numel() for p in policy.parameters()))
+    try:
+        trainer = SFTTrainer(
+            model=policy,
+            args=SFTConfig(**settings),
+            train_dataset=datasets.Dataset.from_list(rows),
+            processing_class=load_tokenizer(shop.config),  # TRL gives it a pad token; ours is saved as it was
+            callbacks=[make_callback(shop.stop)],
+        )
+    except (ValueError, TypeError, ImportError) as error:
+        raise UserError(f"got these settings, which TRL refuses: {error}") from error
+    trainer.remove_callback(PrinterCallback)
+    check_ids(trainer, rows)
+    return trainer
+
+
+def run_sft(trainer, folder: Path) -> None:
+    """Call TRL's train() from the newest checkpoint, and say in the user's words what ends it early."""
+    import torch
+
+    try:
+        trainer.train(resume_from_checkpoint=newest_checkpoint(folder))
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"got out of memory on the GPU ({str(error)[:120]}); expected it to hold the model and a micro-batch; try "
+            "--micro_batch_size 1, --gradient_checkpointing or --lora_rank 16"
+        ) from error
+
+
+def write_policy(models: Models, folder: Path) -> None:
+    """Write the policy, or its adapters, with the tokenizer."""
+
+    def write(target: Path) -> None:
+        models.policy.save_pretrained(target)
+        save_tokenizer(models.tokenizer, target)
+
+    write_folder(folder, write)
+
+
+def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
+    """Train the policy on solutions and write the round's policy/ and training.json."""
+    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(number - 1)
+    settings = (models.policy.config.get_text_config(), models.policy.generation_config)
+    pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
+    trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
+    run_sft(trainer, folder / "training")
+    steps = trainer.state.global_step
+    if shop.stop.signum and steps < trainer.state.max_steps:
+        raise Stopped
+    for of, pad in pads:
+        of.pad_token_id = pad
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    told = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
+    write_json(folder / "training.json", told)
+    say(f"round {number}: {len(rows)} solutions, {steps} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    write_policy(models, folder / "policy")
+    shutil.rmtree(folder / "training", ignore_errors=True)
+    del trainer
+    shop.release()  # TRL has patched the policy's forward pass: it is loaded anew

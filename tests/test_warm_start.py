@@ -1,0 +1,386 @@
+"""scripts/warm_start.py: solutions as the trainers' ids, no leaks, rounds that a kill does not lose, the way on."""
+
+import itertools
+import json
+import math
+import shlex
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from parts.messages import UserError
+from parts.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
+from programs.warm_start.leaks import check_leaks
+from programs.warm_start.measure import measured, obstacles
+from programs.warm_start.samples import chosen_samples
+from programs.warm_start.settings import Config, check_warm_start
+from programs.warm_start.solutions import solution_ids
+from programs.warm_start.supervise import make_sft_trainer, pieces_of_batch, training_rows
+
+warm = load_script("warm_start")
+TOKENIZER = AutoTokenizer.from_pretrained(TINY_LM)
+END, ASSISTANT = TOKENIZER.convert_tokens_to_ids(["<|end|>", "<|assistant|>"])
+ROWS = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:24]]
+SMALL = ["--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4", "--batch_size=8", "--rollout_batch_size=16"]
+SMALL += [f"--eval_data={EVAL_DATA}"]
+OF_SELF = ["--self", "--prompts_per_round=12", "--samples=4", "--rounds=2", "--min_rounds=2", "--seed=3"]
+
+
+def user(text: str) -> list[dict]:
+    """A chat prompt."""
+    return [{"role": "user", "content": text}]
+
+
+def write_lines(path, rows) -> str:
+    """Write JSONL; its path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+# ------------------------------------------------------------------------------------------------ pass rates
+
+
+@pytest.mark.parametrize(("n", "c", "group"), [(5, 2, 2), (6, 1, 4), (6, 6, 3), (4, 0, 4), (7, 3, 3)])
+def test_signal_is_the_share_of_groups_with_both(n, c, group):
+    answers = [i < c for i in range(n)]
+    groups = list(itertools.combinations(answers, group))
+    assert group_signal(n, c, group) == pytest.approx(sum(len({*g}) == 2 for g in groups) / len(groups))
+
+
+def test_fewer_samples_than_a_group_give_the_formula():
+    assert group_signal(2, 1, 8) == pytest.approx(1 - 2 * 0.5**8)
+
+
+def test_every_rate_is_in_one_bin():
+    rates = [0, 0.05, 0.1, 0.3, 0.5, 0.75, 0.89, 0.9, 0.99, 1]
+    found = histogram(rates)
+    assert sum(found.values()) == len(rates)
+    assert (found["0"], found["0 to 0.1"], found["0.1 to 0.25"], found["0.9 to 1"], found["1"]) == (1, 1, 1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "fits"),
+    [
+        ([(16, 0)] * 10, "warm start"),
+        ([(16, 16)] * 10, "harder prompts"),
+        ([(16, 6)] * 10, "RL now"),
+        ([(16, 0)] * 8 + [(16, 5)] * 2, "easier prompts"),
+        ([(16, 0)] * 8 + [(16, 16)] * 2, "warm start"),  # mean 0.2, yet no group teaches
+    ],
+)
+def test_what_fits(counts, fits):
+    assert describe_pass_rates(counts, 8, 0.1, 0.9)["fits"] == fits
+
+
+def test_the_bounds_belong_to_rl():
+    assert what_fits(0.1, 0.5, 1, 0.1, 0.9) == what_fits(0.9, 0.5, 1, 0.1, 0.9) == "RL now"
+
+
+# ------------------------------------------------------------------------------------------------ leaks
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        user("What is 3 + 4?"),
+        user("what IS 3+4?"),
+        user("What is\u00a03 + \uff14?"),
+        [{"role": "system", "content": "Be brief."}, *user("What is 3 + 4?")],
+        "What is 3 + 4?",
+    ],
+)
+def test_a_planted_leak_is_refused(leak):
+    rows = [{"prompt": user("What is 5 + 4?")}, {"prompt": leak}]
+    with pytest.raises(UserError, match="1 of 2 prompts that are held out"):
+        check_leaks(rows, [{"prompt": user("What is 3 + 4?")}], "train.jsonl")
+
+
+def test_other_prompts_are_no_leak():
+    check_leaks(
+        [{"prompt": user("What is 3 + 41?")}, {"prompt": user("3 + 4")}], [{"prompt": user("What is 3 + 4?")}], "x"
+    )
+
+
+def test_a_leak_ends_the_command(tmp_path, capsys):
+    held_out = json.loads(EVAL_DATA.read_text().splitlines()[0])
+    data = write_lines(tmp_path / "train.jsonl", [*ROWS, held_out])
+    assert warm.main(["--self", f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert "1 of 25 prompts that are held out too, 1 of them letter for letter" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_leak_into_the_supervised_rows_is_seen_before_training(tmp_path, capsys):
+    held_out = json.loads(EVAL_DATA.read_text().splitlines()[0])
+    planted = {"row": 0, "text": "<answer>1</answer>", "ids": [5, END], "prompt": held_out["prompt"]}
+    folder = tmp_path / "run" / "rounds" / "round-001"
+    folder.mkdir(parents=True)
+    write_lines(folder / "supervised.jsonl", [planted])
+    data = write_lines(tmp_path / "train.jsonl", ROWS)
+    flags = [f"--data={data}", *OF_SELF, *SMALL, f"--output_dir={tmp_path / 'run'}", "--resume"]
+    assert warm.main(flags) == 2
+    assert "supervised.jsonl: got 1 of 1 prompts that are held out" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ solutions
+
+
+MODELS = SimpleNamespace(tokenizer=TOKENIZER, eos_ids=[END])
+
+
+@pytest.mark.parametrize("prompt", [user("12+30="), "12+30="])
+@pytest.mark.parametrize("text", ["<answer>42</answer>", " so\n42 ", "<answer>42</answer><|end|>"])
+def test_a_solution_is_its_tokens_and_one_end_token(prompt, text):
+    ids = warm.encode_prompt(TOKENIZER, prompt)
+    found = solution_ids(Config(), MODELS, {"prompt": prompt, "prompt_ids": ids}, text)
+    plain = text.removesuffix("<|end|>")
+    assert found == [*TOKENIZER(plain, add_special_tokens=False).input_ids, END]
+
+
+def test_an_end_token_inside_a_solution_is_refused():
+    row = {"prompt": user("1+1="), "prompt_ids": [1]}
+    with pytest.raises(UserError, match="end token inside"):
+        solution_ids(Config(), MODELS, row, "2<|end|>3")
+
+
+def test_a_template_that_ends_turns_with_another_token_gives_that_token():
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    tokenizer.chat_template = TOKENIZER.chat_template.replace("<|end|>", "<|system|>")
+    (other,) = tokenizer.convert_tokens_to_ids(["<|system|>"])
+    row = {"prompt": user("1+1="), "prompt_ids": warm.encode_prompt(tokenizer, user("1+1="))}
+    found = solution_ids(Config(), SimpleNamespace(tokenizer=tokenizer, eos_ids=[END, other]), row, "2")
+    assert found == [*TOKENIZER("2").input_ids, other]
+
+
+def sample(row: int, text: str, passed: bool) -> dict:
+    """A sample of a round."""
+    return {"row": row, "text": text, "passed": passed}
+
+
+def test_few_of_the_easy_and_all_of_the_hard_are_chosen():
+    easy = [sample(0, f"e{i}", True) for i in range(8)]
+    middle = [sample(1, f"m{i}", i < 6) for i in range(8)]
+    hard = [sample(2, f"h{i // 2}", i < 4) for i in range(8)]  # each text twice
+    never = [sample(3, "n", False)] * 8
+    texts = [one["text"] for one in chosen_samples(Config(max_per_prompt=4), easy + middle + hard + never)]
+    assert texts == ["e0", "m0", "m1", "h0", "h1"]
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_the_loss_is_that_of_the_solutions_tokens_behind_the_trainers_prompts(packing, tmp_path):
+    """Oracle: log-softmax of the model on each prompt and solution alone, the mean over all solutions' tokens."""
+    numbers = range(6)
+    shop = SimpleNamespace(
+        config=Config(
+            packing=packing, batch_size=8 - 7 * packing, max_new_tokens=24, lr=1e-9, device="cpu", save_every=0
+        ),
+        rows=[{"prompt_ids": warm.encode_prompt(TOKENIZER, ROWS[i]["prompt"])} for i in numbers],
+        stop=SimpleNamespace(signum=0),
+    )
+    shop.config.precision, shop.config.epochs = "fp32", 1.0
+    texts = [f"<answer>{ROWS[i]['answer']}</answer>" + "!" * i for i in numbers]
+    solutions = [{"row": i, "ids": [*TOKENIZER(texts[i]).input_ids, END]} for i in numbers]
+    model = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
+    total = tokens = 0
+    for one in solutions:
+        prompt = shop.rows[one["row"]]["prompt_ids"]
+        assert prompt[-1] == ASSISTANT
+        logits = torch.log_softmax(model(torch.tensor([prompt + one["ids"]])).logits[0], -1)
+        picked = [logits[len(prompt) - 1 + t, token].item() for t, token in enumerate(one["ids"])]
+        total, tokens = total - sum(picked), tokens + len(picked)
+    rows = training_rows(shop, solutions)
+    trainer = make_sft_trainer(shop, tmp_path / "sft", rows, model)
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert len(pieces_of_batch(batch)) == (4 if packing else 6)  # rows of 4 times the longest
+    losses, sizes = [], []
+    for batch in trainer.get_train_dataloader():
+        sizes.append(int((batch["labels"] != -100).sum()))
+        losses.append(trainer.compute_loss(model, batch).item() * sizes[-1])
+    assert sum(sizes) == tokens
+    assert sum(losses) / tokens == pytest.approx(total / tokens, rel=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ measure
+
+
+def test_measure_counts_passes_ends_format_and_entropy():
+    def held_out(row: int, passed: bool, finished: bool, shape: float, logprob: float) -> dict:
+        rewards = {"correct": float(passed), "format_reward": shape}
+        one = {"row": row, "text": f"{row}{logprob}", "ids": [1, 2], "passed": passed, "finished": finished}
+        return one | {"rewards": rewards, "logprob": logprob}
+
+    samples = [held_out(0, True, True, 1, -1), held_out(0, False, False, 0, -2)]
+    samples += [held_out(1, False, True, 1, -1), held_out(1, False, True, 0, -4)]
+    found = measured(Config(), samples, 3)
+    expected = {"round": 3, "pass_rate": 0.25, "ends": 0.75, "format": 0.5, "entropy": 8 / 8, "prompts": 2}
+    assert {key: found[key] for key in expected} == expected
+    assert found["pass_at_k"] == {"1": 0.25, "2": 0.5}
+    assert set(obstacles(Config(), found)) == {"ends", "format"}
+    assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+
+@pytest.fixture(scope="module")
+def of_self(tmp_path_factory):
+    """An uninterrupted run with --self, and what it printed."""
+    folder = tmp_path_factory.mktemp("of_self")
+    data = write_lines(folder / "train.jsonl", ROWS)
+    patch = pytest.MonkeyPatch()
+    drawn = count_draws(patch)
+    assert warm.main([f"--data={data}", *OF_SELF, *SMALL, f"--output_dir={folder / 'run'}"]) == 0
+    patch.undo()
+    return SimpleNamespace(folder=folder, data=data, run=folder / "run", draws=len(drawn))
+
+
+def count_draws(patch) -> list:
+    """A list that grows with each call of the sampler."""
+    calls, real = [], warm.HFEngine.generate
+
+    def counted(self, prompts, noise):
+        calls.append(len(prompts))
+        return real(self, prompts, noise)
+
+    patch.setattr(warm.HFEngine, "generate", counted)
+    return calls
+
+
+def weights(folder) -> dict:
+    """A model's tensors."""
+    return AutoModelForCausalLM.from_pretrained(folder).state_dict()
+
+
+def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
+    summary = json.loads((of_self.run / "summary.json").read_text())
+    assert summary["ready"] and summary["model"] == str(of_self.run / "final") and len(summary["rounds"]) == 3
+    ppo, grpo = (shlex.split(command)[2:] for command in summary["commands"])
+    found = load_script("ppo_train").parse_config(ppo)
+    assert (found.model, found.data, found.max_new_tokens) == (summary["model"], of_self.data, 24)
+    assert load_script("grpo_train").parse_arguments(grpo).max_completion_length == 24
+    start, end = AutoModelForCausalLM.from_pretrained(TINY_LM).state_dict(), weights(of_self.run / "final")
+    assert any(not torch.equal(start[name], end[name]) for name in start)
+    training = json.loads((of_self.run / "rounds/round-002/training.json").read_text())
+    assert training["loss_last"] < 1 and math.isfinite(training["loss_first"])
+
+
+def test_only_passing_samples_train(of_self):
+    answers = {json.dumps(row["prompt"]): row["answer"] for row in ROWS}
+    lines = [json.loads(line) for line in (of_self.run / "rounds/round-002/supervised.jsonl").read_text().splitlines()]
+    assert lines and len({(json.dumps(one["prompt"]), one["text"]) for one in lines}) == len(lines)
+    assert all(f"<answer>{answers[json.dumps(one['prompt'])]}</answer>" in one["text"] for one in lines)
+    assert all(one["ids"][-1] == END and TOKENIZER.decode(one["ids"][:-1]) == one["text"] for one in lines)
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing catches it."""
+
+
+def test_what_was_killed_goes_on_and_samples_nothing_twice(of_self, tmp_path, monkeypatch):
+    moments = (3, 6, 4, 9)  # a part of the start's measure, of round 1's samples, its policy, round 2's measure
+    flags = [f"--data={of_self.data}", *OF_SELF, *SMALL, f"--output_dir={tmp_path / 'run'}", "--resume"]
+    drawn, real = count_draws(monkeypatch), warm.os.replace
+    for moment in moments:  # the session ends as it writes its file of this number: half of it is there
+        left = iter(range(moment))
+
+        def replace(source, target, left=left):
+            if next(left, None) is None:
+                raise Killed
+            real(source, target)
+
+        monkeypatch.setattr(warm.os, "replace", replace)
+        with pytest.raises(Killed):
+            warm.main(flags)
+    monkeypatch.setattr(warm.os, "replace", real)
+    assert warm.main(flags) == 0
+    assert len(drawn) <= of_self.draws + len(moments)  # the part that was being written, at most
+    names = ["summary.json", "rounds/round-002/supervised.jsonl", "rounds/round-002/measure.json"]
+    for name in names:
+        plain = (of_self.run / name).read_text().replace(str(of_self.run), "RUN")
+        assert (tmp_path / "run" / name).read_text().replace(str(tmp_path / "run"), "RUN") == plain
+    one, other = weights(of_self.run / "final"), weights(tmp_path / "run" / "final")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    drawn.clear()
+    assert warm.main(flags) == 0 and not drawn  # all is there
+
+
+def test_a_teacher_with_adapters_and_a_round_that_is_not_enough(tmp_path, capsys):
+    data = write_lines(tmp_path / "train.jsonl", ROWS[:8])
+    flags = [f"--data={data}", *SMALL, f"--teacher={TINY_LM}", "--samples=4", "--rounds=1", "--lora_rank=4"]
+    flags += [f"--output_dir={tmp_path / 'run'}", "--seed=1"]
+    assert warm.main([*flags, "--pass_low=1", "--pass_high=1"]) == 1
+    assert "RL cannot begin yet: pass rate" in capsys.readouterr().err
+    assert not (tmp_path / "run/final").exists()
+    folder = tmp_path / "run/rounds/round-001"
+    assert (folder / "policy/adapter_model.safetensors").exists()
+    assert "TINY" not in (folder / "policy/adapter_config.json").read_text()
+    for line in (folder / "supervised.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        assert one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END]
+    again = [*flags, f"--output_dir={tmp_path / 'merged'}", "--min_rounds=1", "--min_format=0"]
+    assert warm.main(again) == 0
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged/final")
+    assert type(merged).__name__ == "LlamaForCausalLM" and not (tmp_path / "merged/final/adapter_config.json").exists()
+
+
+def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, capsys):
+    good = [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in ROWS[:8]]
+    bad = [row | {"completion": row["answer"]} for row in ROWS[8:12]]
+    data = write_lines(tmp_path / "train.jsonl", good + bad + good[:2])
+    flags = [f"--data={data}", *SMALL, "--min_rounds=1", "--rounds=1", "--epochs=1", f"--output_dir={tmp_path / 'run'}"]
+    assert warm.main(flags) == 0
+    assert "left out 4 solutions that the reward does not pass, 0 longer than 24 tokens and 2 repeated" in (
+        capsys.readouterr().err
+    )
+    assert json.loads((tmp_path / "run/rounds/round-001/training.json").read_text())["solutions"] == 8
+    only_bad = write_lines(tmp_path / "bad.jsonl", bad)
+    assert warm.main([f"--data={only_bad}", *SMALL, "--min_rounds=1", f"--output_dir={tmp_path / 'bad'}"]) == 2
+    assert "in the form that the reward pays" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"self": True, "teacher": "x"}, "--self and --teacher"),
+        ({"samples": 4}, "--samples without --self or --teacher"),
+        ({"self": True, "completion_column": "text"}, "--completion_column with"),
+        ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
+        ({"min_rounds": 9}, "min_rounds 9"),
+        ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),
+        ({"teacher": "x", "rollout_engine": "vllm"}, "holds one model"),
+        ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
+    ],
+)
+def test_settings_that_contradict_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        check_warm_start(Config(**settings))
+
+
+def test_data_without_solutions_or_held_out_prompts_say_what_to_try(tmp_path, capsys):
+    data = write_lines(tmp_path / "train.jsonl", ROWS)
+    assert warm.main([f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert "--completion_column NAME" in capsys.readouterr().err
+    assert warm.main([f"--data={data}", "--self", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert "got no --eval_data" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------ the preflight of a model
+
+
+@pytest.mark.parametrize(
+    ("value", "fits", "code"), [("1", "harder prompts", 1), ("0", "warm start", 1), ("len(c) % 2", "RL now", 0)]
+)
+def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, capsys):
+    (tmp_path / "r.py").write_text(
+        f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
+    )
+    flags = [f"--model={TINY_LM}", f"--reward={tmp_path / 'r.py'}:r", f"--data={EVAL_DATA}", "--max_rows=4"]
+    flags += ["--samples_per_prompt=8", "--group_size=4", "--max_new_tokens=24", "--json"]
+    assert load_script("reward_preflight").main(flags) == code
+    found = json.loads(capsys.readouterr().out)
+    assert found["fits"] == fits and found["samples"] == 32 and sum(found["prompts_by_pass_rate"].values()) == 4
+    if value in "01":
+        assert found["pass_rate"] == float(value) and found["groups_with_signal"] == 0
+    assert sum(found["scores"].values()) == 32
