@@ -21,7 +21,7 @@ from fractions import Fraction
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_script, run_script, save_random_model, script_command, script_env
 
-from programs.evaluation.statistics import (
+from parts.paired_tests import (
     Values,
     compare_values,
     mcnemar_exact,

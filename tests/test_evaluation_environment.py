@@ -16,7 +16,7 @@ from parts.sampling import HFEngine
 from programs.evaluation.command import main
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import Values, compare_values, summarize
+from parts.paired_tests import Values, compare_values, summarize
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config as TrainConfig

@@ -11,6 +11,13 @@ from parts.processes import gather_rows, world
 from parts.settings import BaseConfig, free_on_resume
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
 def follow_umask(folder: Path) -> None:
     """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
     allowed = folder.stat().st_mode & 0o666

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from parts.chat import template_settings
 from parts.messages import UserError, need, say
+from parts.output_folder import write_text
+from parts.paired_tests import summarize
 from programs.evaluation.cache import compute
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
-from programs.evaluation.report import html_report, print_metrics, write_text
+from programs.evaluation.report import html_report, print_metrics
 from programs.evaluation.rows_and_siblings import ranks, rows_of
 from programs.evaluation.scored_tasks import Perplexity
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import summarize
 from programs.evaluation.tasks import Request, Task
 
 

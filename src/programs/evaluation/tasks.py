@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from parts.messages import UserError, need, suggest
+from parts.paired_tests import Values, pass_at_k
 from parts.rows import check_prompt
 from programs.evaluation.extraction import (
     FORMATS,
@@ -21,7 +22,6 @@ from programs.evaluation.extraction import (
 )
 from programs.evaluation.rows_and_siblings import first_of, sibling, user_text
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import Values, pass_at_k
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
