@@ -35,6 +35,7 @@ demo-tools: setup  ## train a small model to call a calculator, into runs/demo-t
 	$(RUN) scripts/ppo_train.py $(DEMO_TOOLS) --output_dir runs/demo-tools --seed $(SEED) $(ARGS)
 
 build: setup  ## write scripts/ and the reward library from src/
+	$(RUN) tools/make_glossary.py
 	$(RUN) tools/build.py
 
 test: setup  ## run the tests of .venv; what is skipped is listed with its reason
@@ -54,6 +55,7 @@ check: setup  ## lint, format, size budgets, built files as src/ gives them, the
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) tools/budget.py
+	$(RUN) tools/make_glossary.py --check
 	$(RUN) tools/build.py --check
 	$(RUN) tools/make_notebook.py --check
 

@@ -2527,6 +2527,19 @@ def write_text(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 # ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
@@ -3901,19 +3914,6 @@ def unique_keys(texts: list[str]) -> list[str]:
         seen[key] = seen.get(key, 0) + 1
         keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
     return keys
-
-
-def versions() -> dict:
-    """Versions of what the numbers depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": sys.version.split()[0]}
-    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "vllm", "math-verify"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
