@@ -2695,7 +2695,7 @@ h1,h2,h3,h4,p,ul,ol,dl,dd,figure{margin:0;padding:0}
 h1{font-size:1.05rem}h2{font-size:1.25rem;margin:2rem 0 .7rem}h3{font-size:1.02rem}h4{font-size:.92rem}
 a{color:var(--mark)}
 .bar{position:sticky;top:0;z-index:9;background:var(--paper);border-bottom:1px solid var(--line);padding:.45rem 1rem;
-display:flex;gap:.3rem 1rem;align-items:center;white-space:nowrap;overflow-x:auto}
+display:flex;gap:.3rem 1rem;align-items:center;white-space:nowrap;overflow-x:auto;scrollbar-width:none}
 .bar nav{display:flex;gap:.9rem;flex:1}.bar nav a{text-decoration:none;padding:.15rem 0}
 .bar nav a:hover{text-decoration:underline}
 main{max-width:90rem;margin:0 auto;padding:1rem}
@@ -2728,6 +2728,7 @@ margin-top:.6rem}
 .scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
 table{border-collapse:collapse;font-size:.92rem}
 th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td:first-child{white-space:nowrap}td.value:first-child{white-space:normal}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 code,pre,.mono{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 pre,.text{white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;direction:ltr;margin:0}
@@ -2736,7 +2737,7 @@ pre.command{background:var(--back);border:1px solid var(--line);border-radius:.4
 .shares{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.4rem 0}.shares i{display:block;
 min-width:1px}
 .controls{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;margin-bottom:.7rem}
-.controls label{display:flex;gap:.35rem;align-items:center}
+.controls label{display:flex;gap:.35rem;align-items:center;min-width:0;max-width:100%}.controls select{min-width:0}
 input,select,button{font:inherit;color:inherit;background:var(--paper);border:1px solid var(--line);
 border-radius:.35rem;
 padding:.22rem .5rem;max-width:100%}
@@ -2767,6 +2768,8 @@ padding-bottom:.4rem}
 .odd{background:var(--cut);color:var(--bad);border-radius:.2rem;font-size:.85em;padding:0 .15em}
 ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
+main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
+#overview td:nth-child(2){white-space:normal;min-width:11rem}
 #sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
@@ -2793,15 +2796,15 @@ TEMPLATE = """<!doctype html>
 <a class="skip" href="#main">to the content</a>
 <div class="bar"><h1 class="hide-small">{{ title }}</h1><nav aria-label="Sections">
 {%- for id, name in sections %}<a href="#{{ id }}">{{ name }}</a>{% endfor %}</nav>
-<span class="soft small">{{ written }}</span>
+<span class="soft small hide-small">{{ written }}</span>
 {%- if every %}<label class="small"><input type="checkbox" id="renew" checked> renew</label>{% endif %}
-<button id="theme" type="button" hidden>light / dark</button></div>
+<button id="theme" type="button" title="light or dark" aria-label="light or dark" hidden>◐</button></div>
 <main id="main">
 {%- macro span(ends, form) %}{% if ends %} <small>({{ form % ends[0] }} to {{ form % ends[1] }})</small>{% endif %}
 {%- endmacro %}
-{%- macro count(value) %}{% if value is none %}not logged{% else %}{{ "{:,.0f}".format(value) }}{% endif %}{% endmacro
- %}
-{%- macro seconds(value) %}{% if value is none %}not logged{% elif value < 600 %}{{ "%.3g" % value }} s
+{%- macro count(value) %}{% if value is none %}–{% else %}{{ "{:,.0f}".format(value) }}{% endif %}
+{%- endmacro %}
+{%- macro seconds(value) %}{% if value is none %}–{% elif value < 600 %}{{ "%.3g" % value }} s
 {%- elif value < 36000 %}{{ "%.0f" % (value / 60) }} min{% else %}{{ "%.1f" % (value / 3600) }} h{% endif %}
 {%- endmacro %}
 {%- macro dot(i) %}<i class="dot" style="background:var(--run{{ i % 8 }})"></i>{% endmacro %}
@@ -2815,8 +2818,8 @@ TEMPLATE = """<!doctype html>
 <p><b>Saw</b> {{ f.saw }}</p><p><b>Likely cause</b> {{ f.cause }}</p>
 <p><b>Change</b></p><ul>{% for c in f.change %}<li>{{ c }}</li>{% endfor %}</ul>
 <p class="soft small">Source: {{ f.source }}</p></div>{% endmacro %}
-{%- for bad in failed %}<div class="box"><header><h3>{{ bad.name }}</h3><span class="badge bad">not readable</span
-></header>
+{%- for bad in failed %}<div class="box"><header><h3>{{ bad.name }}</h3><span class="badge bad">not readable
+</span></header>
 <p class="text">{{ bad.error }}</p></div>{% endfor %}
 {%- if runs %}
 <section id="runs">
@@ -2858,8 +2861,8 @@ TEMPLATE = """<!doctype html>
  vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
 <figcaption class="small soft">steps {{ s.steps[0] }} to {{ s.steps[1] }}:
 {%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
- {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}</figcaption
-></figure>
+ {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
+</figcaption></figure>
 {%- endif %}
 <div class="figures small">
 {%- if run.held_out and run.held_out.several %}<span>best held out <b>{{ "%.3f" % run.held_out.best }}</b> at step
@@ -2875,15 +2878,15 @@ TEMPLATE = """<!doctype html>
 {%- if bad %}<details{{ " open" if runs | length < 3 }}><summary>What diagnose.py finds, why, and what to
  change</summary>
 {%- for f in bad %}{{ finding(f) }}{% endfor %}</details>{% endif %}
-{%- if notes %}<details
-><summary>{{ notes | length }} note{{ "s" if notes | length > 1 }}
+{%- if notes %}
+<details><summary>{{ notes | length }} note{{ "s" if notes | length > 1 }}
  that ask{{ "s" if notes | length == 1 }} for no change: {{ notes | join(", ", attribute="id") }}</summary>
 {%- for f in notes %}{{ finding(f) }}{% endfor %}</details>{% endif %}
 {%- if run.not_judged %}<p class="small soft">Not judged, as the log has no figures for it:
  {{ run.not_judged | join(", ") }}</p>{% endif %}
 </div></article>{% endfor %}</div></section>
-<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots"></div
-></section>
+<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots">
+</div></section>
 {%- endif %}
 {%- if samples_kept %}
 <section id="samples"><h2>Samples</h2>
@@ -2894,8 +2897,8 @@ TEMPLATE = """<!doctype html>
 {%- endif %}
 {%- if evaluations %}
 <section id="evaluations"><h2>Evaluations</h2>
-{%- for e in evaluations %}<div class="box scroll"><header><h3>{{ e.name }}</h3
-><span class="soft small">{{ e.model }}</span>
+{%- for e in evaluations %}<div class="box scroll"><header><h3>{{ e.name }}
+</h3><span class="soft small">{{ e.model }}</span>
 </header><table><tr><th>task</th><th>metric</th><th class="number">value</th><th>95 % interval</th><th>rows</th></tr>
 {%- for row in e.rows %}<tr><td>{{ row.task }}</td><td>{{ row.metric }}</td><td class="number">{{ row.value }}</td>
 <td>{{ row.interval }}</td><td>{{ row.rows }}</td></tr>{% endfor %}</table>
@@ -2907,8 +2910,8 @@ TEMPLATE = """<!doctype html>
 {%- endif %}
 {%- if runs %}
 <section id="time"><h2>Time and memory</h2><div class="cards">
-{%- for run in runs %}{% set t = run.time %}<div class="box scroll"
-><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
+{%- for run in runs %}{% set t = run.time %}
+<div class="box scroll"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
 {%- if t.phases %}<div class="shares" aria-hidden="true">{% for p in t.phases %}<i style="width:
 {{- '%.1f' % (100 * p.share) }}%;background:var(--run{{ loop.index0 % 8 }})"></i>{% endfor %}</div>
 <table><tr><th>of a step (median)</th><th class="number">s, first</th><th class="number">s, last</th>
@@ -2925,11 +2928,11 @@ TEMPLATE = """<!doctype html>
 {%- for run in runs %}<div class="box"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
 {%- if run.command %}<p>To repeat it:</p><pre class="command">{{ run.command }}</pre>{% endif %}
 {%- if run.versions %}<p class="small">Versions: {% for k, v in run.versions.items() %}{{ k }} {{ v }}
-{{- ", " if not loop.last }}{% endfor %}</p>{% else %}<p class="small soft">The run did not log its versions.</p>{%
- endif %}
+{{- ", " if not loop.last }}{% endfor %}</p>{% else %}<p class="small soft">The run did not log its versions.</p>
+{% endif %}
 {%- if run.settings %}<details><summary>All {{ run.settings | length }} settings</summary><div class="scroll"><table>
-{%- for name, value in run.settings.items() %}<tr><td><code>{{ name }}</code></td
-><td class="value mono">{{ value }}</td></tr>
+{%- for name, value in run.settings.items() %}<tr><td><code>{{ name }}</code>
+</td><td class="value mono">{{ value }}</td></tr>
 {%- endfor %}</table></div></details>{% else %}<p class="small soft">No settings lie beside the log.</p>{% endif %}
 </div>{% endfor %}</div></section>
 {%- endif %}

@@ -21,7 +21,7 @@ h1,h2,h3,h4,p,ul,ol,dl,dd,figure{margin:0;padding:0}
 h1{font-size:1.05rem}h2{font-size:1.25rem;margin:2rem 0 .7rem}h3{font-size:1.02rem}h4{font-size:.92rem}
 a{color:var(--mark)}
 .bar{position:sticky;top:0;z-index:9;background:var(--paper);border-bottom:1px solid var(--line);padding:.45rem 1rem;
-display:flex;gap:.3rem 1rem;align-items:center;white-space:nowrap;overflow-x:auto}
+display:flex;gap:.3rem 1rem;align-items:center;white-space:nowrap;overflow-x:auto;scrollbar-width:none}
 .bar nav{display:flex;gap:.9rem;flex:1}.bar nav a{text-decoration:none;padding:.15rem 0}
 .bar nav a:hover{text-decoration:underline}
 main{max-width:90rem;margin:0 auto;padding:1rem}
@@ -54,6 +54,7 @@ margin-top:.6rem}
 .scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
 table{border-collapse:collapse;font-size:.92rem}
 th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td:first-child{white-space:nowrap}td.value:first-child{white-space:normal}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 code,pre,.mono{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 pre,.text{white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;direction:ltr;margin:0}
@@ -62,7 +63,7 @@ pre.command{background:var(--back);border:1px solid var(--line);border-radius:.4
 .shares{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.4rem 0}.shares i{display:block;
 min-width:1px}
 .controls{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;margin-bottom:.7rem}
-.controls label{display:flex;gap:.35rem;align-items:center}
+.controls label{display:flex;gap:.35rem;align-items:center;min-width:0;max-width:100%}.controls select{min-width:0}
 input,select,button{font:inherit;color:inherit;background:var(--paper);border:1px solid var(--line);
 border-radius:.35rem;
 padding:.22rem .5rem;max-width:100%}
@@ -93,6 +94,8 @@ padding-bottom:.4rem}
 .odd{background:var(--cut);color:var(--bad);border-radius:.2rem;font-size:.85em;padding:0 .15em}
 ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
+main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
+#overview td:nth-child(2){white-space:normal;min-width:11rem}
 #sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}

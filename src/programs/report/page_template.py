@@ -16,15 +16,15 @@ TEMPLATE = """<!doctype html>
 <a class="skip" href="#main">to the content</a>
 <div class="bar"><h1 class="hide-small">{{ title }}</h1><nav aria-label="Sections">
 {%- for id, name in sections %}<a href="#{{ id }}">{{ name }}</a>{% endfor %}</nav>
-<span class="soft small">{{ written }}</span>
+<span class="soft small hide-small">{{ written }}</span>
 {%- if every %}<label class="small"><input type="checkbox" id="renew" checked> renew</label>{% endif %}
-<button id="theme" type="button" hidden>light / dark</button></div>
+<button id="theme" type="button" title="light or dark" aria-label="light or dark" hidden>◐</button></div>
 <main id="main">
 {%- macro span(ends, form) %}{% if ends %} <small>({{ form % ends[0] }} to {{ form % ends[1] }})</small>{% endif %}
 {%- endmacro %}
-{%- macro count(value) %}{% if value is none %}not logged{% else %}{{ "{:,.0f}".format(value) }}{% endif %}{% endmacro
- %}
-{%- macro seconds(value) %}{% if value is none %}not logged{% elif value < 600 %}{{ "%.3g" % value }} s
+{%- macro count(value) %}{% if value is none %}–{% else %}{{ "{:,.0f}".format(value) }}{% endif %}
+{%- endmacro %}
+{%- macro seconds(value) %}{% if value is none %}–{% elif value < 600 %}{{ "%.3g" % value }} s
 {%- elif value < 36000 %}{{ "%.0f" % (value / 60) }} min{% else %}{{ "%.1f" % (value / 3600) }} h{% endif %}
 {%- endmacro %}
 {%- macro dot(i) %}<i class="dot" style="background:var(--run{{ i % 8 }})"></i>{% endmacro %}
@@ -38,8 +38,8 @@ TEMPLATE = """<!doctype html>
 <p><b>Saw</b> {{ f.saw }}</p><p><b>Likely cause</b> {{ f.cause }}</p>
 <p><b>Change</b></p><ul>{% for c in f.change %}<li>{{ c }}</li>{% endfor %}</ul>
 <p class="soft small">Source: {{ f.source }}</p></div>{% endmacro %}
-{%- for bad in failed %}<div class="box"><header><h3>{{ bad.name }}</h3><span class="badge bad">not readable</span
-></header>
+{%- for bad in failed %}<div class="box"><header><h3>{{ bad.name }}</h3><span class="badge bad">not readable
+</span></header>
 <p class="text">{{ bad.error }}</p></div>{% endfor %}
 {%- if runs %}
 <section id="runs">
@@ -81,8 +81,8 @@ TEMPLATE = """<!doctype html>
  vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
 <figcaption class="small soft">steps {{ s.steps[0] }} to {{ s.steps[1] }}:
 {%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
- {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}</figcaption
-></figure>
+ {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
+</figcaption></figure>
 {%- endif %}
 <div class="figures small">
 {%- if run.held_out and run.held_out.several %}<span>best held out <b>{{ "%.3f" % run.held_out.best }}</b> at step
@@ -98,15 +98,15 @@ TEMPLATE = """<!doctype html>
 {%- if bad %}<details{{ " open" if runs | length < 3 }}><summary>What diagnose.py finds, why, and what to
  change</summary>
 {%- for f in bad %}{{ finding(f) }}{% endfor %}</details>{% endif %}
-{%- if notes %}<details
-><summary>{{ notes | length }} note{{ "s" if notes | length > 1 }}
+{%- if notes %}
+<details><summary>{{ notes | length }} note{{ "s" if notes | length > 1 }}
  that ask{{ "s" if notes | length == 1 }} for no change: {{ notes | join(", ", attribute="id") }}</summary>
 {%- for f in notes %}{{ finding(f) }}{% endfor %}</details>{% endif %}
 {%- if run.not_judged %}<p class="small soft">Not judged, as the log has no figures for it:
  {{ run.not_judged | join(", ") }}</p>{% endif %}
 </div></article>{% endfor %}</div></section>
-<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots"></div
-></section>
+<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots">
+</div></section>
 {%- endif %}
 {%- if samples_kept %}
 <section id="samples"><h2>Samples</h2>
@@ -117,8 +117,8 @@ TEMPLATE = """<!doctype html>
 {%- endif %}
 {%- if evaluations %}
 <section id="evaluations"><h2>Evaluations</h2>
-{%- for e in evaluations %}<div class="box scroll"><header><h3>{{ e.name }}</h3
-><span class="soft small">{{ e.model }}</span>
+{%- for e in evaluations %}<div class="box scroll"><header><h3>{{ e.name }}
+</h3><span class="soft small">{{ e.model }}</span>
 </header><table><tr><th>task</th><th>metric</th><th class="number">value</th><th>95 % interval</th><th>rows</th></tr>
 {%- for row in e.rows %}<tr><td>{{ row.task }}</td><td>{{ row.metric }}</td><td class="number">{{ row.value }}</td>
 <td>{{ row.interval }}</td><td>{{ row.rows }}</td></tr>{% endfor %}</table>
@@ -130,8 +130,8 @@ TEMPLATE = """<!doctype html>
 {%- endif %}
 {%- if runs %}
 <section id="time"><h2>Time and memory</h2><div class="cards">
-{%- for run in runs %}{% set t = run.time %}<div class="box scroll"
-><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
+{%- for run in runs %}{% set t = run.time %}
+<div class="box scroll"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
 {%- if t.phases %}<div class="shares" aria-hidden="true">{% for p in t.phases %}<i style="width:
 {{- '%.1f' % (100 * p.share) }}%;background:var(--run{{ loop.index0 % 8 }})"></i>{% endfor %}</div>
 <table><tr><th>of a step (median)</th><th class="number">s, first</th><th class="number">s, last</th>
@@ -148,11 +148,11 @@ TEMPLATE = """<!doctype html>
 {%- for run in runs %}<div class="box"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
 {%- if run.command %}<p>To repeat it:</p><pre class="command">{{ run.command }}</pre>{% endif %}
 {%- if run.versions %}<p class="small">Versions: {% for k, v in run.versions.items() %}{{ k }} {{ v }}
-{{- ", " if not loop.last }}{% endfor %}</p>{% else %}<p class="small soft">The run did not log its versions.</p>{%
- endif %}
+{{- ", " if not loop.last }}{% endfor %}</p>{% else %}<p class="small soft">The run did not log its versions.</p>
+{% endif %}
 {%- if run.settings %}<details><summary>All {{ run.settings | length }} settings</summary><div class="scroll"><table>
-{%- for name, value in run.settings.items() %}<tr><td><code>{{ name }}</code></td
-><td class="value mono">{{ value }}</td></tr>
+{%- for name, value in run.settings.items() %}<tr><td><code>{{ name }}</code>
+</td><td class="value mono">{{ value }}</td></tr>
 {%- endfor %}</table></div></details>{% else %}<p class="small soft">No settings lie beside the log.</p>{% endif %}
 </div>{% endfor %}</div></section>
 {%- endif %}
