@@ -26,15 +26,18 @@ help:  ## list the targets
 	@echo '  SEED=0  seed of the demos         ARGS="--steps 20"  further flags of ppo_train.py or pytest'
 	@echo '  JOBS=2  tests side by side        PYTHON=python3.12  what .venv is made with (3.11 to 3.13)'
 
-demo: setup  ## train the embedded model with PPO into runs/demo; prints accuracy before and after
+demo: setup  ## train the embedded model with PPO into runs/demo; prints accuracy before and after, makes report.html
 	@rm -rf runs/demo
 	$(RUN) scripts/ppo_train.py $(DEMO) --output_dir runs/demo --seed $(SEED) $(ARGS)
+	@test ! -f runs/demo/metrics.jsonl || $(RUN) scripts/report.py runs/demo
 
 demo-tools: setup  ## train a small model to call a calculator, into runs/demo-tools; one conversation before and after
 	@rm -rf runs/demo-tools
 	$(RUN) scripts/ppo_train.py $(DEMO_TOOLS) --output_dir runs/demo-tools --seed $(SEED) $(ARGS)
+	@test ! -f runs/demo-tools/metrics.jsonl || $(RUN) scripts/report.py runs/demo-tools
 
 build: setup  ## write scripts/ and the reward library from src/
+	$(RUN) tools/make_glossary.py
 	$(RUN) tools/build.py
 
 test: setup  ## run the tests of .venv; what is skipped is listed with its reason
@@ -54,6 +57,7 @@ check: setup  ## lint, format, size budgets, built files as src/ gives them, the
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) tools/budget.py
+	$(RUN) tools/make_glossary.py --check
 	$(RUN) tools/build.py --check
 	$(RUN) tools/make_notebook.py --check
 

@@ -45,7 +45,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# ---------------------------------------------------------------- metric names (src/programs/diagnose/metric_names.py)
+# ---------------------------------------------------------------------------- metric names (src/parts/metric_names.py)
 
 # what each framework's log calls the quantities below; a name in <> stands for any text
 OURS = {
@@ -270,7 +270,7 @@ SETTINGS = {
 }
 
 
-# -------------------------------------------------------------------- thresholds (src/programs/diagnose/thresholds.py)
+# ---------------------------------------------------------------- finding thresholds (src/parts/finding_thresholds.py)
 
 TREND_STEPS = 10  # fewer: no trend is judged
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -278,7 +278,7 @@ SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 
 
-# ---------------------------------------------------------------------------- advice (src/programs/diagnose/advice.py)
+# ------------------------------------------------------------------------ finding advice (src/parts/finding_advice.py)
 
 OURSELVES = "our heuristic: "
 # finding: (likely cause, what to change, source)
@@ -543,7 +543,7 @@ ADVICE = {
 NOTES = {"loss-is-no-measure", "slow-reward", "slow-tools", "solved", "short-run", "partial-log"}
 
 
-# -------------------------------------------------------------------- statistics (src/programs/diagnose/statistics.py)
+# ---------------------------------------------------------------------------------------- trends (src/parts/trends.py)
 
 
 def window(count: int) -> int:
@@ -610,7 +610,7 @@ def repeats(text: str) -> float:
     return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
-# -------------------------------------------------------------------- logged run (src/programs/diagnose/logged_run.py)
+# -------------------------------------------------------------------------------- logged run (src/parts/logged_run.py)
 
 
 @dataclass
@@ -630,14 +630,19 @@ class Finding:
 
 @dataclass
 class LoggedRun:
-    """What a log holds, under common names."""
+    """What a log holds: `series` under common names, `rows` as they stand in it.
+
+    `settings` are what the checks want to know of `config`, the run's own settings.
+    """
 
     path: str
     format: str
     trainer: str
     series: dict[str, dict[int, float]] = field(default_factory=dict)
+    rows: list[dict] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
+    config: dict = field(default_factory=dict)
     samples: list[dict] = field(default_factory=list)
     broken: list[tuple[str, int, float]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -711,7 +716,7 @@ def is_solved(run: LoggedRun) -> bool:
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
 
-# ------------------------------------------------------------------ log reading (src/programs/diagnose/log_reading.py)
+# ------------------------------------------------------------------------------ log reading (src/parts/log_reading.py)
 
 
 def need_log(condition, message: str) -> None:
@@ -818,6 +823,16 @@ def value_at(config: dict, path: str, default=None):
     return default if config is None else config
 
 
+def flat_config(config: dict, prefix: str = "") -> dict:
+    """Nested settings by their dotted names."""
+    flat = {}
+    for key, value in config.items():
+        flat |= (
+            flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+        )
+    return flat
+
+
 def verl_settings(config: dict) -> dict:
     """What the checks want to know of verl's configuration."""
     if not config:
@@ -880,6 +895,7 @@ def common_name(key: str, dialect: str) -> str | None:
 
 def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
+    run.rows = rows
     held_out: dict[int, list[float]] = {}
     for row in rows:
         step = int(as_number(row.get("step")) or 0)
@@ -943,7 +959,8 @@ def parse(path: Path, text: str) -> LoggedRun:
         return run
     rows = console_steps(text)
     if rows:
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(printed_config(text)))
+        config = printed_config(text)
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=flat_config(config))
         return drop_padded(fill_series(run, rows, "verl"))
     rows = console_dicts(text)
     if rows:
@@ -1001,14 +1018,30 @@ def log_of_folder(folder: Path) -> Path:
     return states[-1] if states else others[0]
 
 
+def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
+    """The rows of samples.jsonl, read line by line, as it may be large; what cannot be read is remarked."""
+    other, rows, bad, names = path.with_name("samples.jsonl"), [], [], {}
+    if not other.is_file():
+        return []
+    with other.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            found, _, filled = rows_of_json(line.decode("utf-8", errors="replace").rstrip("\n"))
+            rows += [{names.setdefault(key, key): value for key, value in row.items()} for row in found]
+            bad += [number] if filled and not found else []
+    if bad and rows:
+        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
+    elif bad or not rows:
+        run.remarks.append("samples.jsonl beside it could not be read")
+    return rows
+
+
 def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
-    """Objects of a file beside the log; what cannot be read is remarked."""
+    """The object of a file beside the log; what cannot be read is remarked."""
     other = path.with_name(name)
     if not other.exists():
         return []
     try:
-        text = read_text(other)
-        return rows_of_json(text)[0] if name.endswith(".jsonl") else [dict(json.loads(text))]
+        return [dict(json.loads(read_text(other)))]
     except (UnreadableError, ValueError, TypeError, RecursionError):
         run.remarks.append(f"{name} beside it could not be read")
         return []
@@ -1021,12 +1054,12 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
         path = log_of_folder(path)
     run = parse(path, read_text(path))
     if run.format == "metrics.jsonl":
-        run.samples = beside(path, "samples.jsonl", run)
+        run.samples = samples_beside(path, run)
         for config in beside(path, "config.json", run):
             trainer, run.settings = our_settings(config)
-            run.trainer = trainer or run.trainer
+            run.trainer, run.config = trainer or run.trainer, config
         for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
-            run.settings = page_settings(given)
+            run.settings, run.config = page_settings(given), given
     if group_size:
         run.settings["group_size"] = group_size
     seen = len(run.steps())
@@ -1043,7 +1076,7 @@ def dialect_of(run: LoggedRun) -> str:
     return run.trainer if run.trainer in ("trl", "verl") else "ours"
 
 
-# ------------------------------------------------------------------ tool checks (src/programs/diagnose/tool_checks.py)
+# -------------------------------------------------------------------------- tool findings (src/parts/tool_findings.py)
 
 
 def check_tools(run: LoggedRun):
@@ -1071,7 +1104,9 @@ def check_turns(run: LoggedRun):
         yield run.find("turn-limit", "limit", saw, note=is_solved(run))
 
 
-# ---------------------------------------------------------------------------- checks (src/programs/diagnose/checks.py)
+# ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
+
+TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
 
 
 def check_finite(run: LoggedRun):
@@ -1209,7 +1244,8 @@ def check_repetition(run: LoggedRun):
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
-            by_step.setdefault(int(as_number(row.get("step")) or 0), []).append(repeats(text))
+            of_step = by_step.setdefault(int(as_number(row.get("step")) or 0), [])
+            of_step += [repeats(text)] if len(of_step) < TEXTS else []
     shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
     if shares and list(shares.values())[-1] > 0.5:
         run.series["repeats"], last = shares, max(shares)
@@ -1508,6 +1544,20 @@ def diagnose(run: LoggedRun) -> tuple[list[Finding], list[str]]:
     return sorted(found, key=lambda f: f.severity == "note"), left_out
 
 
+# -------------------------------------------------------------------------------------- verdict (src/parts/verdict.py)
+
+TOO_SHORT = "too short to judge"
+
+
+def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
+    """A run's verdict as plain data."""
+    steps = run.steps() or [b[1] for b in run.broken]
+    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
+    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
+    facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
+    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
+
+
 # ---------------------------------------------------------- report and plot (src/programs/diagnose/report_and_plot.py)
 
 
@@ -1588,20 +1638,6 @@ def mark_findings(axis, findings: list[dict]) -> None:
         if finding["severity"] == "finding" and finding["metric"] in shown:
             axis.axvline(finding["step"], color="tab:red", linestyle="--", linewidth=1)
             axis.annotate(finding["id"], (finding["step"], 0.5), xycoords=("data", "axes fraction"), **look)
-
-
-# -------------------------------------------------------------------------- verdict (src/programs/diagnose/verdict.py)
-
-TOO_SHORT = "too short to judge"
-
-
-def judgement(run: LoggedRun, found: list[Finding], left_out: list[str]) -> dict:
-    """A run's verdict as plain data."""
-    steps = run.steps() or [b[1] for b in run.broken]
-    verdict = TOO_SHORT if any(f.id == "short-run" for f in found) else "healthy"
-    verdict = "findings" if any(f.severity == "finding" for f in found) else verdict
-    facts = {"path": run.path, "format": run.format, "trainer": run.trainer, "steps": [min(steps), max(steps)]}
-    return facts | {"verdict": verdict, "findings": [asdict(f) for f in found], "not_judged": left_out}
 
 
 # -------------------------------------------------------------------------- command (src/programs/diagnose/command.py)

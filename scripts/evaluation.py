@@ -2591,7 +2591,30 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     return gather_rows(samples, failure)
 
 
-# ------------------------------------------------------------------ statistics (src/programs/evaluation/statistics.py)
+# -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
 
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
@@ -2742,6 +2765,51 @@ def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
     if not result["rows_needed"]:
         return change + "No difference at all."
     return change + f"Within the noise; to see a difference of this size needs about {result['rows_needed']} rows."
+
+
+# ---------------------------------------------------------------- evaluation results (src/parts/evaluation_results.py)
+
+
+def read_report(path: str) -> dict:
+    """Read a results.json."""
+    file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        return report
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+
+
+def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
+    """Paired tests of all metrics that two runs share, on the rows that both have.
+
+    Args:
+        samples: of the bootstrap.
+    """
+    results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
+    need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
+    for task in common:
+        a, b = before["tasks"][task], after["tasks"][task]
+        place = {key: i for i, key in enumerate(b["keys"])}
+        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
+        need(pairs, f"got two runs of {task} without a common row; expected the same data")
+        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
+        if alone:
+            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
+        for name in [name for name in a["values"] if name in b["values"]]:
+            one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
+            found = compare_values(one, two, samples, seed)
+            if found:
+                words = verdict_of(f"{task} {name}", found, one.higher_is_better)
+                results.setdefault(task, {})[name] = {**found, "verdict": words}
+    return results
+
+
+def pick_values(values: dict, rows: list[int]) -> Values:
+    """Some rows of the values in a results.json."""
+    picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
+    return Values(**{**values, **picked})
 
 
 # ------------------------------------------------------------------ extraction (src/programs/evaluation/extraction.py)
@@ -3660,13 +3728,6 @@ def conversation_record(model, talk: Conversation, scores: dict, weights: dict) 
 # -------------------------------------------------------------------------- report (src/programs/evaluation/report.py)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    os.replace(temporary, path)
-
-
 def in_short(metric: dict) -> list[str]:
     """Cells of a metric: value, interval, rows."""
     if metric["value"] is None:
@@ -3916,19 +3977,6 @@ def unique_keys(texts: list[str]) -> list[str]:
         seen[key] = seen.get(key, 0) + 1
         keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
     return keys
-
-
-def versions() -> dict:
-    """Versions of what the numbers depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": sys.version.split()[0]}
-    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "vllm", "math-verify"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
@@ -4553,48 +4601,10 @@ def open_models(config: Config):
 # ------------------------------------------------------------------ comparison (src/programs/evaluation/comparison.py)
 
 
-def read_report(path: str) -> dict:
-    """Read a results.json."""
-    file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
-    try:
-        report = json.loads(file.read_text(encoding="utf-8"))
-        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
-        return report
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
-
-
-def compare_reports(before: dict, after: dict, config: Config) -> dict:
-    """Paired tests of all metrics that two runs share, on the rows that both have."""
-    results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
-    need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
-    for task in common:
-        a, b = before["tasks"][task], after["tasks"][task]
-        place = {key: i for i, key in enumerate(b["keys"])}
-        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
-        need(pairs, f"got two runs of {task} without a common row; expected the same data")
-        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
-        if alone:
-            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
-        for name in [name for name in a["values"] if name in b["values"]]:
-            one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
-            found = compare_values(one, two, config.bootstrap, config.seed)
-            if found:
-                words = verdict_of(f"{task} {name}", found, one.higher_is_better)
-                results.setdefault(task, {})[name] = {**found, "verdict": words}
-    return results
-
-
-def pick_values(values: dict, rows: list[int]) -> Values:
-    """Some rows of the values in a results.json."""
-    picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
-    return Values(**{**values, **picked})
-
-
 def print_comparison(before: dict, after: dict, config: Config) -> None:
     """Write comparison.json and print the verdicts."""
     names = [report["model"]["name"] for report in (before, after)]
-    results = compare_reports(before, after, config)
+    results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"before": names[0], "after": names[1], "tasks": results}

@@ -3371,6 +3371,13 @@ class RunLog:
 # -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
 def follow_umask(folder: Path) -> None:
     """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
     allowed = folder.stat().st_mode & 0o666
@@ -3424,12 +3431,24 @@ def make_folder(config: BaseConfig) -> None:
         raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
 
 
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def write_settings(config: BaseConfig) -> None:
-    """Write config.json, once all else is known to be in order."""
+    """Write config.json and versions.json, once all else is known to be in order."""
     if world()[0] == 0:
-        temporary = Path(config.output_dir) / "config.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
-        os.replace(temporary, temporary.with_name("config.json"))
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
 
 # -------------------------------------------------------------------------------------- summary (src/parts/summary.py)
@@ -4205,6 +4224,7 @@ def evaluate(
     full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
     metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
     metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
+    metrics["eval/rows"] = len(samples)
     if setup:
         played = conversation_metrics([s["talk"] for s in samples])
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]

@@ -3249,6 +3249,13 @@ class RunLog:
 # -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
 def follow_umask(folder: Path) -> None:
     """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
     allowed = folder.stat().st_mode & 0o666
@@ -3302,12 +3309,24 @@ def make_folder(config: BaseConfig) -> None:
         raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
 
 
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def write_settings(config: BaseConfig) -> None:
-    """Write config.json, once all else is known to be in order."""
+    """Write config.json and versions.json, once all else is known to be in order."""
     if world()[0] == 0:
-        temporary = Path(config.output_dir) / "config.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
-        os.replace(temporary, temporary.with_name("config.json"))
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
 
 # ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)
@@ -4446,6 +4465,7 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
         metrics["eval/accuracy"] = sum(full) / len(full)
         metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+        metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
     return metrics, samples[:: len(samples) // len(rows)]
 

@@ -69,7 +69,7 @@ import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 # ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
@@ -942,34 +942,88 @@ def import_file(what: str, spec: str, file: str):
     return sys.modules[module_name]
 
 
-def load_rewards(spec: str) -> list[tuple]:
-    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
-    The name is a function, or a preset: a list of functions that has their weights as its attribute `weights`.
+
+def weights_in(members: dict) -> dict[str, list]:
+    """The lists of numbers among a module's members."""
+    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
+    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
+
+
+def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
+    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+
+    Raises:
+        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
     """
-    target, _, weight = spec.partition("*")
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
+    own = getattr(found, "weights", None)
+    if own is None and not named and len(found) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(found)]
+        advice = (
+            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
+        )
+        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
+    if not named:
+        weights = [1.0] if own is None else own
+    else:
+        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
+        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        need(
+            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
+        )
+        weights = lists[named]
+    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    return weights
+
+
+def find_reward(spec: str):
+    """The function or list of functions that `FILE.py:name[*weight]` names, and the members of its file."""
+    target = spec.partition("*")[0]
     file, _, name = target.rpartition(":")
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
-    try:
-        factor = float(weight or 1.0)
-    except ValueError:
-        raise UserError(f"got reward {spec!r}: {weight!r} is no number; expected FILE.py:function[*weight]") from None
     module = import_file("reward", spec, file)
     members = vars(module)
-    need(math.isfinite(factor), f"got reward {spec!r}: weight {factor}; expected a finite number")
     found = members.get(name)
     if isinstance(found, list) and found and all(map(callable, found)):
-        weights = getattr(found, "weights", [1.0] * len(found))
-        number = f"got reward {spec!r}: {len(found)} functions with {len(weights)} weights; expected one for each"
-        need(len(weights) == len(found), number)
-        return [(f, factor * w) for f, w in zip(found, weights, strict=True)]
+        return found, members
     own = {
         n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
     }
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
     need(callable(found), f"got reward {spec!r}: {what}")
-    return [(found, factor)]
+    return found, members
+
+
+def weight_of(spec: str) -> float:
+    """The number after the star of a reward's spec, or 1."""
+    text = spec.partition("*")[2]
+    try:
+        weight = float(text or 1.0)
+    except ValueError:
+        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
+        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
+    return weight
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
+    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    """
+    found, members = find_reward(spec)
+    if not isinstance(found, list):
+        return [(found, weight_of(spec))]
+    text = spec.partition("*")[2]
+    named = text if text.isidentifier() else ""
+    factor = 1.0 if named else weight_of(spec)
+    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
@@ -1486,6 +1540,172 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     )
 
 
+# ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
+
+BLOCK = 64  # columns that a room grows by
+
+
+@functools.cache
+def roomy_layer():
+    """A DynamicLayer of transformers that copies what it holds every BLOCK tokens, and not for each."""
+    from transformers.cache_utils import DynamicLayer
+
+    class RoomyLayer(DynamicLayer):
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+
+        def __init__(self, keys, values, rooms=None):
+            super().__init__()
+            self.lazy_initialization(keys, values)
+            self.keys, self.values, self.rooms = keys, values, rooms
+
+        def update(self, key_states, value_states, *args, **kwargs):
+            """Append [B, heads, t, D] of new tokens; return those of all."""
+            start = self.keys.shape[2]
+            end = start + key_states.shape[2]
+            if self.rooms is None or end > self.rooms[0].shape[2]:
+                self.rooms = None
+                self.keys, values = roomy(self.keys, end), self.values
+                self.values = None  # one at a time: the old tensors go first
+                self.rooms = self.keys, roomy(values, end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.keys, self.values = (room[:, :, :end] for room in self.rooms)
+            return self.keys, self.values
+
+        def reorder_cache(self, beam_idx):
+            """Keep these rows, in this order."""
+            super().reorder_cache(beam_idx)
+            self.rooms = None
+
+        def batch_select_indices(self, indices):
+            """The same."""
+            super().batch_select_indices(indices)
+            self.rooms = None
+
+    return RoomyLayer
+
+
+def roomy(x, needed: int):
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
+    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    room[:, :, : x.shape[2]] = x
+    return room
+
+
+def give_room(cache) -> None:
+    """Let each layer of a cache that holds the keys and values of all tokens, and nothing else, grow by blocks."""
+    from transformers.cache_utils import Cache, DynamicLayer
+
+    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
+        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+            cache.layers[i] = roomy_layer()(layer.keys, layer.values)
+
+
+def has_plain_layers(cache, config) -> bool:
+    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it.
+
+    Args:
+        config: of the model's text part.
+    """
+    from transformers.cache_utils import DynamicCache
+
+    window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+        return False
+    return all(type(layer) is roomy_layer() for layer in cache.layers)
+
+
+@dataclass
+class Part:
+    """Rows that left a batch together: whose they are, their keys and values, and which columns are of their text."""
+
+    numbers: list[int]
+    layers: list[tuple]  # (keys, values) of each layer, [B, heads, T, D]
+    mask: object  # [B, T], 1 = of the text
+
+
+@dataclass
+class KeptTexts:
+    """Texts of which the keys and values are kept, by the numbers of their conversations."""
+
+    ids: dict[int, list[int]] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+
+    def take(self, order: list[int], mask, cache, places, rows, lengths) -> None:
+        """Keep rows of a batch that is being sampled, without what they were fed after their end.
+
+        Args:
+            order: the numbers of the conversations that the batch began with.
+            mask: [B, T], 1 on the tokens that they had then.
+            places: [b] where in the cache the rows are; None for all, which are then not copied.
+            rows: [B'] which of those that the batch began with each row of the cache is.
+            lengths: [B] how many tokens each of those has said; the last one was not fed.
+        """
+        import torch
+
+        own = rows if places is None else rows[places]
+        pairs = pairs_of(cache)
+        pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
+        columns = torch.arange(cache.get_seq_length(), device=mask.device)
+        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
+        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+
+    def begins(self, texts: dict[int, list[int]]) -> bool:
+        """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
+        for number, ids in texts.items():
+            known = self.ids.get(number)
+            if known is None or len(ids) <= len(known) or ids[: len(known)] != known:
+                return False
+        return True
+
+    def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
+        """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
+
+        The columns of each row are ordered so that its text ends in the last one, with pads before it only.
+
+        Args:
+            last: nothing else will be asked for: what is kept is given up, layer by layer.
+        """
+        import torch
+        from transformers.cache_utils import DynamicCache
+
+        wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
+        order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
+        for part in self.parts:
+            rows = [i for i, number in enumerate(part.numbers) if number in wanted]
+            order += [part.numbers[i] for i in rows]
+            index = torch.tensor(rows, device=part.mask.device, dtype=torch.long)
+            mask, columns = part.mask[index].sort(dim=1, stable=True)
+            masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
+            places.append((index[:, None], columns[:, -width:]))
+        cache = DynamicCache()
+        for layer in range(len(self.parts[0].layers)):
+            pairs = [part.layers[layer] for part in self.parts]
+            rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
+            cache.layers.append(roomy_layer()(*(room[:, :, :width] for room in rooms), rooms))
+            for part in self.parts if last else ():
+                part.layers[layer] = None  # one layer at a time is there twice
+        return order, cache, torch.cat(masks)
+
+
+def pairs_of(cache) -> list[tuple]:
+    """(keys, values) of each layer of a cache with plain layers."""
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def gathered(tensors: list, places: list[tuple], width: int):
+    """A room [B, heads, width + BLOCK, D] of the chosen rows and columns of [., heads, T, D], 0 before where fewer."""
+    first = tensors[0]
+    room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
+    start = 0
+    for x, (rows, columns) in zip(tensors, places, strict=True):
+        picked = x.transpose(1, 2)[rows, columns].transpose(1, 2)
+        room[start : start + len(rows), :, width - columns.shape[1] : width] = picked
+        start += len(rows)
+    return room
+
+
 # -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
 
 
@@ -1516,7 +1736,29 @@ def cached_states(model, input_ids, attention_mask, cache):
     """Hidden states [B, t, H] of the new tokens behind those of a cache (None: there are none), and the cache."""
     name = "cache_params" if takes(type(below_the_head(model)), "cache_params") else "past_key_values"
     out = backbone(model, input_ids, attention_mask, **{name: cache}, use_cache=True)
-    return out.last_hidden_state, getattr(out, name, None)
+    found = getattr(out, name, None)
+    if cache is None:
+        give_room(found)
+    return out.last_hidden_state, found
+
+
+def next_states(model, token, mask, cache, padded: bool):
+    """States [B, H] of one more token [B] for each row of a plain cache; the host does not wait for what a mask holds.
+
+    Args:
+        mask: [B, T], 1 on the tokens of the texts, the new ones included.
+        padded: whether there may be a 0 in it.
+    """
+    network = below_the_head(model)
+    prepared = mask[:, None, None].bool() if unwrapped(model).config._attn_implementation == "sdpa" else mask
+    out = network(
+        input_ids=token[:, None],
+        attention_mask=prepared if padded else None,
+        position_ids=mask.sum(dim=1, keepdim=True) - 1,
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return out.last_hidden_state[:, -1]
 
 
 def plain_states(model, input_ids, attention_mask):
@@ -1626,6 +1868,7 @@ class Decoding:
 
     pads: bool  # prompts of several lengths in one batch, padded on the left
     leaving: bool  # rows that are finished leave the batch
+    plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
 def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
@@ -1682,15 +1925,56 @@ def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, d
     return sum(gaps) / len(gaps)
 
 
+def holds(gap, limit: float) -> bool:
+    """Whether a gap that is measured by calling `gap` is below the limit; False where the cache lacks an operation."""
+    try:
+        return gap() < limit
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
+
+
 def measured_decoding(gap, limit: float) -> Decoding | None:
     """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
     for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        try:
-            if gap(Decoding(pads, leaving)) < limit:
-                return Decoding(pads, leaving)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-            continue  # what caches raise that lack an operation
+        if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
+            return Decoding(pads, leaving)
     return None
+
+
+def turns_gap(models: Models, vocabulary: int) -> float:
+    """How far states of texts that are read in turns, with pads between these, are from those of the whole texts."""
+    import torch
+
+    policy, pad_id, device = models.policy, models.pad_id, models.device
+    texts, gaps = probe_texts(vocabulary, padded=True), []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [plain_states(policy, ids, torch.ones_like(ids))[0] for ids in whole]
+
+    def compare(states, order, read) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][read[row] - 1]) for i, row in enumerate(order))
+
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
+    cache = cached_states(policy, ids, mask, None)[1]
+    if not has_plain_layers(cache, unwrapped(policy).config.get_text_config()):
+        return math.inf
+    token = torch.tensor([texts[0][5], texts[1][2]], device=device)
+    grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(next_states(policy, token, grown, cache, padded=True), (0, 1), (6, 3))
+    rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
+    kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
+    for leaving in (rows[1:], rows[:1]):
+        kept.take([0, 1], mask, cache, leaving, rows, said)
+    order, cache, mask = kept.cache_of([0, 1])
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
+    mask = torch.cat([mask, new_mask], dim=1)
+    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
+    token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
+    mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(next_states(policy, token, mask, cache, padded=True), order, (10, 5))
+    cache = cached_states(policy, whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = next_states(policy, whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, padded=False)
+    compare(alone, (0,), (6,))
+    return sum(gaps) / len(gaps)
 
 
 def gap_limit(config: BaseConfig, device) -> float:
@@ -1719,11 +2003,13 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     policy = models.policy
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
     read, step = functools.partial(plain_states, policy), functools.partial(cached_states, policy)
+    limit = gap_limit(config, models.device)
     with torch.no_grad():
         found = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device),
-            gap_limit(config, models.device),
+            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
+        if found and found.pads and found.leaving:
+            found = replace(found, plain=holds(lambda: turns_gap(models, size), limit))
     name = type(unwrapped(policy)).__name__
     need(
         found,
@@ -1773,7 +2059,8 @@ class HFEngine:
         """
         outputs = [None] * len(prompts)
         for rows in self.batches(list(map(len, prompts))):
-            sampled = self.generate_batch([prompts[i] for i in rows], None if noise is None else noise[rows])
+            batch = [prompts[i] for i in rows]
+            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows])
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
@@ -1787,23 +2074,46 @@ class HFEngine:
             groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
-    def generate_batch(self, prompts, noise):
-        """`generate` for prompts that fit in memory at once."""
+    def read(self, prompts: list[list[int]]) -> tuple:
+        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated."""
         import torch
 
-        models, limit = self.models, self.config.max_new_tokens
-        ids, mask = left_pad(prompts, models.pad_id, models.device)
-        n, ends = len(prompts), torch.tensor(models.eos_ids, device=ids.device)
-        tokens = torch.zeros(n, limit, dtype=torch.long, device=ids.device)
-        logprobs = torch.zeros(n, limit, device=ids.device)
-        lengths = torch.full((n,), limit, device=ids.device)
-        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(ids.device)).to(ids.device)
-        rows = torch.arange(n, device=ids.device)  # which sequence each row of the shrinking batch is
-        running, cache = torch.ones_like(rows, dtype=torch.bool), None
+        models, once = self.models, prompts
+        if self.config.reuse_prefill and self.decoding.leaving:
+            once = list(map(list, dict.fromkeys(map(tuple, prompts))))
+        ids, mask = left_pad(once, models.pad_id, models.device)
         with torch.no_grad(), autocast(self.config, models.device):
+            states, cache = cached_states(models.policy, ids, mask, None)
+        states = states[:, -1]
+        if len(once) < len(prompts):
+            place = {tuple(ids): i for i, ids in enumerate(once)}
+            index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
+            select_rows(cache, index)
+            states, mask = states[index], mask[index]
+        return states, mask, cache
+
+    def sample(self, states, mask, cache, noise, leave=None) -> list[tuple[list[int], list[float]]]:
+        """Completions of the texts that a cache holds, as `generate` returns them.
+
+        Args:
+            states: [B, H] after the last token of each.
+            mask: [B, T], 1 on the tokens of the texts.
+            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+        """
+        import torch
+
+        models, limit, device = self.models, self.config.max_new_tokens, self.models.device
+        (n, width), ends = mask.shape, torch.tensor(models.eos_ids, device=device)
+        tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
+        logprobs = torch.zeros(n, limit, device=device)
+        lengths = torch.full((n,), limit, device=device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(device)).to(device)
+        rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
+        running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
+        mask = torch.cat([mask, mask.new_ones(n, limit)], dim=1)
+        with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                states, cache = cached_states(models.policy, ids, mask, cache)
-                logits = lm_logits(models.policy, states[:, -1]).float()
+                logits = lm_logits(models.policy, states).float()
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
                 token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
@@ -1811,16 +2121,27 @@ class HFEngine:
                 lengths[rows] = torch.where(ended, t + 1, lengths[rows])
                 running &= ~ended
                 alive = int(running.sum())
-                if not alive:
+                if not alive or t + 1 == limit:
                     break
-                ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
+                    if leave:
+                        leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                     select_rows(cache, keep)
-                    rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
+                    rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
+                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+        if leave:
+            leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
+
+    def step(self, token, mask, cache, padded: bool) -> tuple:
+        """(states [B, H] after one more token [B] for each row, cache)."""
+        if self.decoding.plain:
+            return next_states(self.models.policy, token, mask, cache, padded), cache
+        states, cache = cached_states(self.models.policy, token[:, None], mask, cache)
+        return states[:, -1], cache
 
 
 # -------------------------------------------------------------------------------- sync check (src/parts/sync_check.py)
@@ -1922,6 +2243,53 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
         if not same_checksums(checksums(x, dtype).to(total.device), total, count):
             wrong.append(name)
     return wrong, lost
+
+
+class SyncCheck:
+    """When a sampler is compared with the policy, and what is said where they differ.
+
+    Args:
+        every: steps between comparisons; those of the first two steps come too (0: none at all).
+        advice: what to try where they differ.
+    """
+
+    def __init__(self, every: int, advice: str):
+        self.every, self.advice, self.checked, self.partly = every, advice, None, False
+
+    def due(self, step: int) -> bool:
+        """Whether to compare the copy after `step` updates; each step's first copy only."""
+        first = self.checked is None or step == 1
+        if not self.every or step == self.checked or not (first or step % self.every == 0):
+            return False
+        self.checked = step
+        return True
+
+    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
+        wrong, lost = compare_weights(named, sampler)
+        if wrong:
+            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
+            raise StaleSamplerError(
+                f"step {step}: got a sampler with other weights than the policy's after the copy, {len(wrong)} "
+                f"tensors: {names}; expected equal checksums; try {self.advice}"
+            )
+        if lost and not self.partly:
+            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
+            self.partly = True
+
+    def judge(self, step: int, gap: float, exact: bool) -> None:
+        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
+
+        Args:
+            exact: both compute in float32.
+        """
+        most = 0.01 if exact else 0.5
+        if not gap <= most:
+            raise StaleSamplerError(
+                f"step {step}: got a sampler whose log-probs differ by {gap:.3g} in the mean from the policy's; "
+                f"expected at most {most:g} with this precision, weights and temperature being one; try {self.advice}, "
+                "or --check_sync 0 if the sampler is meant to be another"
+            )
 
 
 def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
@@ -2031,6 +2399,26 @@ def restore_rng(states: dict) -> None:
         torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
 
 
+@contextlib.contextmanager
+def untouched_generators(seed: int | None = None) -> Iterator[None]:
+    """Leave the generators as they were, whatever the block draws from them, or seeds.
+
+    Args:
+        seed: 32 bits that they begin with in the block; None lets them go on.
+    """
+    import numpy as np
+    import torch
+
+    states = rng_state()
+    try:
+        if seed is not None:
+            for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+                set_seed(seed)
+        yield
+    finally:
+        restore_rng(states)
+
+
 # -------------------------------------------------------------------------- sampling vllm (src/parts/sampling_vllm.py)
 
 OURS = {  # arguments of the engine that follow from the run's settings
@@ -2038,7 +2426,7 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "tokenizer": "--model",
     "seed": "--seed",
     "gpu_memory_utilization": "--vllm_memory",
-    "max_model_len": "--max_prompt_tokens and --max_new_tokens",
+    "max_model_len": "--max_prompt_tokens, --max_new_tokens and --max_conversation_tokens",
     "logprobs_mode": "to leave it out",
     "distributed_executor_backend": "to leave it out",
     "tensor_parallel_size": "to leave it out: each process has an engine of its own",
@@ -2054,9 +2442,12 @@ class VllmEngine:
     def __init__(self, config: BaseConfig, models: Models):
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
-        self.config, self.models, self.checked, self.partly = config, models, None, False
+        self.config, self.models = config, models
+        self.watch = SyncCheck(config.check_sync, f"`{VLLM_PIP}`, or --rollout_engine hf")
         longest = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
         length = config.max_prompt_tokens + config.max_new_tokens
+        if getattr(config, "environment", ""):
+            length = config.conversation_tokens
         settings = {
             "dtype": str(compute_dtype(config, models.device)).removeprefix("torch."),
             "gpu_memory_utilization": config.vllm_memory,
@@ -2069,13 +2460,11 @@ class VllmEngine:
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
-        states = rng_state()
         try:
-            self.llm = self.vllm.LLM(model=config.model, **settings)
+            with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
+                self.llm = self.vllm.LLM(model=config.model, **settings)
         except Exception as error:
             raise UserError(f"got --rollout_engine vllm, which does not start: {error}; try hf") from error
-        finally:
-            restore_rng(states)  # it seeds all of them anew, and rewards may draw from them
 
     def network(self):
         """What runs vLLM's model in this process."""
@@ -2105,9 +2494,8 @@ class VllmEngine:
         with torch.no_grad():
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        every = self.config.check_sync
-        if every and step != self.checked and (self.checked is None or step == 1 or step % every == 0):
-            self.checked, failure = step, None
+        if self.watch.due(step):
+            failure = None
             try:
                 self.check(step)
             except Exception as error:  # the other processes wait for this one: tell them
@@ -2119,39 +2507,30 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            wrong, lost = compare_weights(self.weights(), self.network().get_model())
-        what, mend = f"step {step}: got a sampler with other weights than the policy's after the copy", f"`{VLLM_PIP}`"
-        if wrong:
-            names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
-            raise StaleSamplerError(
-                f"{what}, {len(wrong)} tensors: {names}; expected equal checksums; try {mend}, or --rollout_engine hf"
-            )
-        if lost and not self.partly:
-            say(f"note: vLLM keeps {len(lost)} tensors in a form of its own, {lost[0]} for one; log-probs check those")
-            self.partly = True
+            self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
-        outputs = self.generate(prompts, [[0.25], [0.5], [0.75]], limit=8)
-        gap, most = logprob_gap(self.config, self.models, prompts, outputs), 0.01 if self.exact else 0.5
-        if not gap <= most:
-            raise StaleSamplerError(
-                f"{what}: log-probs differ by {gap:.3g} in the mean; expected at most {most:g} with this precision; "
-                f"try {mend}, --rollout_engine hf, or --check_sync 0 if the sampler is meant to be another"
-            )
+        outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
+        self.watch.judge(step, logprob_gap(self.config, self.models, prompts, outputs), self.exact)
 
     def generate(self, prompts: list[list[int]], noise, limit: int = 0) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; the first draw of each row of `noise` seeds that row.
+        """As HFEngine.generate, but all rows draw from one generator, which the first draw of `noise` seeds.
+
+        The same prompts, draws and weights give the same batch; a row's completion depends on the rest of its batch.
+        A seed for each row would keep vLLM from sampling all rows at once.
 
         Args:
             limit: most tokens of a completion, where it is not max_new_tokens.
         """
+        if not prompts:
+            return []
         length = min(limit or self.config.max_new_tokens, self.config.max_new_tokens)
         shared = {"max_tokens": length, "stop_token_ids": self.models.eos_ids, "logprobs": 0}
         shared |= {"temperature": 0.0 if noise is None else self.config.temperature, "detokenize": False}
-        seeds = [None] * len(prompts) if noise is None else [int(row[0] * 2**31) for row in noise]
-        params = [self.vllm.SamplingParams(seed=seed, **shared) for seed in seeds]
+        params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
-        outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+        with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
+            outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]
@@ -2461,6 +2840,13 @@ def default_learning_rate(role: str, parameters: float, lora: bool) -> float:
 # -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+
+
 def follow_umask(folder: Path) -> None:
     """Let all files below a new folder have its read and write permissions: safetensors writes for the owner only."""
     allowed = folder.stat().st_mode & 0o666
@@ -2514,12 +2900,24 @@ def make_folder(config: BaseConfig) -> None:
         raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
 
 
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def write_settings(config: BaseConfig) -> None:
-    """Write config.json, once all else is known to be in order."""
+    """Write config.json and versions.json, once all else is known to be in order."""
     if world()[0] == 0:
-        temporary = Path(config.output_dir) / "config.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
-        os.replace(temporary, temporary.with_name("config.json"))
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
 
 # ------------------------------------------------------------------------------ checkpoints (src/parts/checkpoints.py)

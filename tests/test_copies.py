@@ -11,8 +11,8 @@ def right(prompts, completions, answer, **kwargs):
     return [float(f"<answer>{a}</answer>" in str(c)) for c, a in zip(completions, answer, strict=True)]
 """
 WITHOUT_TORCH = (
-    *("create_reward_template", "data_loader", "diagnose", "generate_dockerfile", "math_grader", "reward_preflight"),
-    *("sandbox", "verl_train"),
+    *("create_reward_template", "data_loader", "diagnose", "generate_dockerfile", "math_grader", "report"),
+    *("reward_preflight", "sandbox", "verl_train"),
 )
 COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "create_reward_template": (["--task=custom", "--rule=equals:answer", "--output=reward.py"], "reward.py"),
@@ -27,6 +27,7 @@ COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "math_grader": (["so it is \\boxed{{\\frac{{1}}{{2}}}}", "0.5"], '"score": 1.0'),
     "on_policy_distillation": (["--model={model}", "--teacher={model}", "--data={rows}", "--dry_run"], "teachers"),
     "ppo_train": (["--model={model}", "--data={rows}", "--reward={reward}", "--dry_run"], "memory_estimate"),
+    "report": ([str(ROOT / "tests" / "data" / "diagnose" / "ppo_cold"), "--output=page.html"], "page.html"),
     "reward_preflight": (["--score={reward}", "--data={scored}", "--json"], "right"),
     "sandbox": (["--code={program}", "--tests={tests}"], "passed"),
     "selfcheck": ([str(SCRIPTS / "ppo_train.py"), "--model={model}", "--data={rows}", "--max_new_tokens=4"], "0 FAIL"),

@@ -21,8 +21,7 @@ from fractions import Fraction
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_script, run_script, save_random_model, script_command, script_env
 
-from parts.pass_rates import pass_at_k
-from programs.evaluation.statistics import (
+from parts.paired_tests import (
     Values,
     compare_values,
     mcnemar_exact,
@@ -31,6 +30,7 @@ from programs.evaluation.statistics import (
     summarize,
     verdict_of,
 )
+from parts.pass_rates import pass_at_k
 
 DATA = ROOT / "tests" / "data" / "evaluation"
 HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"

@@ -10,13 +10,13 @@ from chat_tokenizers import chat_tokenizer
 from conftest import EVAL_DATA, ROOT, TINY_LM, save_random_model
 
 from parts.environments import load_environments
+from parts.paired_tests import Values, compare_values, summarize
 from parts.play import play, play_metrics
 from parts.play_setup import load_with_reward, make_play_setup
 from parts.sampling import HFEngine
 from programs.evaluation.command import main
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import Values, compare_values, summarize
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config as TrainConfig

@@ -79,6 +79,17 @@ FLOORS = (
     "checkpoints",
     "summary",
     "progress",
+    "paired_tests",
+    "evaluation_results",
+    "metric_names",
+    "finding_thresholds",
+    "finding_advice",
+    "trends",
+    "logged_run",
+    "log_reading",
+    "tool_findings",
+    "findings",
+    "verdict",
 )
 ELSEWHERE = {"reward_functions_library": "examples"}  # programs that are not written to scripts/
 KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__"}

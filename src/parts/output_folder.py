@@ -4,11 +4,19 @@ import dataclasses
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from parts.messages import UserError, need
 from parts.processes import gather_rows, world
 from parts.settings import BaseConfig, free_on_resume
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
 
 
 def follow_umask(folder: Path) -> None:
@@ -64,9 +72,21 @@ def make_folder(config: BaseConfig) -> None:
         raise UserError(f"got output_dir {config.output_dir!r} ({error}); expected a folder to write to") from None
 
 
+def versions() -> dict:
+    """Versions of what a run's numbers depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def write_settings(config: BaseConfig) -> None:
-    """Write config.json, once all else is known to be in order."""
+    """Write config.json and versions.json, once all else is known to be in order."""
     if world()[0] == 0:
-        temporary = Path(config.output_dir) / "config.tmp"
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=1))
-        os.replace(temporary, temporary.with_name("config.json"))
+        write_text(Path(config.output_dir) / "versions.json", json.dumps(versions(), indent=1))
+        write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))

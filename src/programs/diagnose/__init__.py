@@ -31,16 +31,4 @@ references/troubleshooting.md covers, and judging whether a final score is a goo
 Exit codes: 0 healthy, 1 findings, 2 unreadable input, 3 too short to judge; of several runs the gravest: 2, 1, 3, 0.
 """
 
-ROOMS = (
-    "metric_names",
-    "thresholds",
-    "advice",
-    "statistics",
-    "logged_run",
-    "log_reading",
-    "tool_checks",
-    "checks",
-    "report_and_plot",
-    "verdict",
-    "command",
-)
+ROOMS = ("report_and_plot", "command")

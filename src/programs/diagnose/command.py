@@ -6,11 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from programs.diagnose.checks import diagnose
-from programs.diagnose.log_reading import load_run, need_log
-from programs.diagnose.logged_run import UnreadableError
+from parts.findings import diagnose
+from parts.log_reading import load_run, need_log
+from parts.logged_run import UnreadableError
+from parts.verdict import TOO_SHORT, judgement
 from programs.diagnose.report_and_plot import draw, print_verdict
-from programs.diagnose.verdict import TOO_SHORT, judgement
 
 
 def command_line() -> argparse.ArgumentParser:

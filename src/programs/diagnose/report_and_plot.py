@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from programs.diagnose.logged_run import LoggedRun, UnreadableError
+from parts.logged_run import LoggedRun, UnreadableError
 
 
 def print_verdict(data: dict) -> None:

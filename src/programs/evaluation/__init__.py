@@ -38,7 +38,6 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 
 ROOMS = (
     "settings",
-    "statistics",
     "extraction",
     "rows_and_siblings",
     "tasks",

@@ -4,8 +4,9 @@ import random
 import sys
 from pathlib import Path
 
+from parts.evaluation_results import read_report
 from parts.exit_codes import exit_code, quiet_environment
-from programs.evaluation.comparison import print_comparison, read_report
+from programs.evaluation.comparison import print_comparison
 from programs.evaluation.models import open_models
 from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.run import evaluate, task_rows

@@ -3,54 +3,15 @@
 import json
 from pathlib import Path
 
-from parts.messages import UserError, need, say
-from programs.evaluation.report import write_text
+from parts.evaluation_results import compare_reports
+from parts.output_folder import write_text
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import Values, compare_values, verdict_of
-
-
-def read_report(path: str) -> dict:
-    """Read a results.json."""
-    file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
-    try:
-        report = json.loads(file.read_text(encoding="utf-8"))
-        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
-        return report
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
-
-
-def compare_reports(before: dict, after: dict, config: Config) -> dict:
-    """Paired tests of all metrics that two runs share, on the rows that both have."""
-    results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
-    need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
-    for task in common:
-        a, b = before["tasks"][task], after["tasks"][task]
-        place = {key: i for i, key in enumerate(b["keys"])}
-        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
-        need(pairs, f"got two runs of {task} without a common row; expected the same data")
-        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
-        if alone:
-            say(f"warning: {task}: {alone} rows are in one of the runs only and left out")
-        for name in [name for name in a["values"] if name in b["values"]]:
-            one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
-            found = compare_values(one, two, config.bootstrap, config.seed)
-            if found:
-                words = verdict_of(f"{task} {name}", found, one.higher_is_better)
-                results.setdefault(task, {})[name] = {**found, "verdict": words}
-    return results
-
-
-def pick_values(values: dict, rows: list[int]) -> Values:
-    """Some rows of the values in a results.json."""
-    picked = {name: values[name] and [values[name][i] for i in rows] for name in ("top", "bottom")}
-    return Values(**{**values, **picked})
 
 
 def print_comparison(before: dict, after: dict, config: Config) -> None:
     """Write comparison.json and print the verdicts."""
     names = [report["model"]["name"] for report in (before, after)]
-    results = compare_reports(before, after, config)
+    results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"before": names[0], "after": names[1], "tasks": results}

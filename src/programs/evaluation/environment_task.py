@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from parts.conversations import Conversation
 from parts.messages import need
+from parts.paired_tests import Values
 from parts.play import play
 from parts.play_setup import (
     PlaySetup,
@@ -23,7 +24,6 @@ from parts.reward_texts import visible_text
 from parts.rollouts import shared_out
 from programs.evaluation.cache import ResultCache
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import Values
 from programs.evaluation.tasks import PROMPT_COLUMNS, Request, Task, mean_values, pass_values, read_ks
 
 

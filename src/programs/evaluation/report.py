@@ -2,16 +2,7 @@
 
 import html
 import json
-import os
 import sys
-from pathlib import Path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    os.replace(temporary, path)
 
 
 def in_short(metric: dict) -> list[str]:

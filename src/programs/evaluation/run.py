@@ -4,20 +4,20 @@ import dataclasses
 import hashlib
 import json
 import math
-import sys
 import time
 from pathlib import Path
 
 from parts.chat import template_settings
 from parts.messages import UserError, need, say
+from parts.output_folder import versions, write_text
+from parts.paired_tests import summarize
 from programs.evaluation.cache import compute
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
-from programs.evaluation.report import html_report, print_metrics, write_text
+from programs.evaluation.report import html_report, print_metrics
 from programs.evaluation.rows_and_siblings import ranks, rows_of
 from programs.evaluation.scored_tasks import Perplexity
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import summarize
 from programs.evaluation.tasks import Request, Task
 
 
@@ -197,19 +197,6 @@ def unique_keys(texts: list[str]) -> list[str]:
         seen[key] = seen.get(key, 0) + 1
         keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
     return keys
-
-
-def versions() -> dict:
-    """Versions of what the numbers depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": sys.version.split()[0]}
-    for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "vllm", "math-verify"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:

@@ -5,9 +5,9 @@ import re
 from typing import ClassVar
 
 from parts.messages import need
+from parts.paired_tests import Values
 from programs.evaluation.extraction import text_windows
 from programs.evaluation.rows_and_siblings import user_text
-from programs.evaluation.statistics import Values
 from programs.evaluation.tasks import Task, mean_values
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from parts.messages import UserError, need, suggest
+from parts.paired_tests import Values
 from parts.pass_rates import pass_at_k
 from parts.rows import check_prompt
 from programs.evaluation.extraction import (
@@ -22,7 +23,6 @@ from programs.evaluation.extraction import (
 )
 from programs.evaluation.rows_and_siblings import first_of, sibling, user_text
 from programs.evaluation.settings import Config
-from programs.evaluation.statistics import Values
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 

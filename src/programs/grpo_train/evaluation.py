@@ -113,6 +113,7 @@ def evaluate(
     full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
     metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
     metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
+    metrics["eval/rows"] = len(samples)
     if setup:
         played = conversation_metrics([s["talk"] for s in samples])
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]

@@ -124,6 +124,7 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
         metrics["eval/accuracy"] = sum(full) / len(full)
         metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
+        metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
     return metrics, samples[:: len(samples) // len(rows)]
 

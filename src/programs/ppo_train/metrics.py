@@ -85,6 +85,7 @@ def evaluate(
     metrics["eval/accuracy"] = sum(full) / len(full)
     metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
     metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
+    metrics["eval/rows"] = len(samples)
     if "talk" in samples[0]:
         played = play_metrics([s["talk"] for s in samples])
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]

@@ -5,7 +5,7 @@ import math
 import re
 import statistics
 
-from programs.diagnose.thresholds import TREND_STEPS
+from parts.finding_thresholds import TREND_STEPS
 
 
 def window(count: int) -> int:

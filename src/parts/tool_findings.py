@@ -2,7 +2,7 @@
 
 import statistics
 
-from programs.diagnose.logged_run import LoggedRun, is_solved, late, span
+from parts.logged_run import LoggedRun, is_solved, late, span
 
 
 def check_tools(run: LoggedRun):

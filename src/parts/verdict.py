@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from programs.diagnose.logged_run import Finding, LoggedRun
+from parts.logged_run import Finding, LoggedRun
 
 TOO_SHORT = "too short to judge"
 

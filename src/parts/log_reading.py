@@ -1,4 +1,4 @@
-"""Reading the logs."""
+"""Reading the logs: ours, TRL's, verl's."""
 
 import ast
 import json
@@ -7,8 +7,8 @@ import re
 import statistics
 from pathlib import Path
 
-from programs.diagnose.logged_run import LoggedRun, UnreadableError
-from programs.diagnose.metric_names import ACTOR, HELD_OUT, OURS, PARTS, TRL, VERL
+from parts.logged_run import LoggedRun, UnreadableError
+from parts.metric_names import ACTOR, HELD_OUT, OURS, PARTS, TRL, VERL
 
 
 def need_log(condition, message: str) -> None:
@@ -115,6 +115,16 @@ def value_at(config: dict, path: str, default=None):
     return default if config is None else config
 
 
+def flat_config(config: dict, prefix: str = "") -> dict:
+    """Nested settings by their dotted names."""
+    flat = {}
+    for key, value in config.items():
+        flat |= (
+            flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+        )
+    return flat
+
+
 def verl_settings(config: dict) -> dict:
     """What the checks want to know of verl's configuration."""
     if not config:
@@ -177,6 +187,7 @@ def common_name(key: str, dialect: str) -> str | None:
 
 def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
+    run.rows = rows
     held_out: dict[int, list[float]] = {}
     for row in rows:
         step = int(as_number(row.get("step")) or 0)
@@ -240,7 +251,8 @@ def parse(path: Path, text: str) -> LoggedRun:
         return run
     rows = console_steps(text)
     if rows:
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(printed_config(text)))
+        config = printed_config(text)
+        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=flat_config(config))
         return drop_padded(fill_series(run, rows, "verl"))
     rows = console_dicts(text)
     if rows:
@@ -298,14 +310,30 @@ def log_of_folder(folder: Path) -> Path:
     return states[-1] if states else others[0]
 
 
+def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
+    """The rows of samples.jsonl, read line by line, as it may be large; what cannot be read is remarked."""
+    other, rows, bad, names = path.with_name("samples.jsonl"), [], [], {}
+    if not other.is_file():
+        return []
+    with other.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            found, _, filled = rows_of_json(line.decode("utf-8", errors="replace").rstrip("\n"))
+            rows += [{names.setdefault(key, key): value for key, value in row.items()} for row in found]
+            bad += [number] if filled and not found else []
+    if bad and rows:
+        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
+    elif bad or not rows:
+        run.remarks.append("samples.jsonl beside it could not be read")
+    return rows
+
+
 def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
-    """Objects of a file beside the log; what cannot be read is remarked."""
+    """The object of a file beside the log; what cannot be read is remarked."""
     other = path.with_name(name)
     if not other.exists():
         return []
     try:
-        text = read_text(other)
-        return rows_of_json(text)[0] if name.endswith(".jsonl") else [dict(json.loads(text))]
+        return [dict(json.loads(read_text(other)))]
     except (UnreadableError, ValueError, TypeError, RecursionError):
         run.remarks.append(f"{name} beside it could not be read")
         return []
@@ -318,12 +346,12 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
         path = log_of_folder(path)
     run = parse(path, read_text(path))
     if run.format == "metrics.jsonl":
-        run.samples = beside(path, "samples.jsonl", run)
+        run.samples = samples_beside(path, run)
         for config in beside(path, "config.json", run):
             trainer, run.settings = our_settings(config)
-            run.trainer = trainer or run.trainer
+            run.trainer, run.config = trainer or run.trainer, config
         for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
-            run.settings = page_settings(given)
+            run.settings, run.config = page_settings(given), given
     if group_size:
         run.settings["group_size"] = group_size
     seen = len(run.steps())

@@ -1,14 +1,16 @@
-"""The checks."""
+"""The checks of a run."""
 
 import math
 import statistics
 
-from programs.diagnose.log_reading import as_number, common_name, dialect_of
-from programs.diagnose.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
-from programs.diagnose.metric_names import SETTINGS
-from programs.diagnose.statistics import ends, forecast, is_flat, is_format, repeats, standard_error, trend, window
-from programs.diagnose.thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
-from programs.diagnose.tool_checks import check_tools, check_turns
+from parts.finding_thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
+from parts.log_reading import as_number, common_name, dialect_of
+from parts.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
+from parts.metric_names import SETTINGS
+from parts.tool_findings import check_tools, check_turns
+from parts.trends import ends, forecast, is_flat, is_format, repeats, standard_error, trend, window
+
+TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
 
 
 def check_finite(run: LoggedRun):
@@ -146,7 +148,8 @@ def check_repetition(run: LoggedRun):
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
-            by_step.setdefault(int(as_number(row.get("step")) or 0), []).append(repeats(text))
+            of_step = by_step.setdefault(int(as_number(row.get("step")) or 0), [])
+            of_step += [repeats(text)] if len(of_step) < TEXTS else []
     shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
     if shares and list(shares.values())[-1] > 0.5:
         run.series["repeats"], last = shares, max(shares)

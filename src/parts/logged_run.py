@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass, field
 
-from programs.diagnose.advice import ADVICE, NOTES
-from programs.diagnose.metric_names import SETTINGS
-from programs.diagnose.statistics import ends, is_format, onset, window
-from programs.diagnose.thresholds import SOLVED
+from parts.finding_advice import ADVICE, NOTES
+from parts.finding_thresholds import SOLVED
+from parts.metric_names import SETTINGS
+from parts.trends import ends, is_format, onset, window
 
 
 @dataclass
@@ -26,14 +26,19 @@ class Finding:
 
 @dataclass
 class LoggedRun:
-    """What a log holds, under common names."""
+    """What a log holds: `series` under common names, `rows` as they stand in it.
+
+    `settings` are what the checks want to know of `config`, the run's own settings.
+    """
 
     path: str
     format: str
     trainer: str
     series: dict[str, dict[int, float]] = field(default_factory=dict)
+    rows: list[dict] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
+    config: dict = field(default_factory=dict)
     samples: list[dict] = field(default_factory=list)
     broken: list[tuple[str, int, float]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26"]
+# ///
+"""Make one HTML page of a run, or of several beside one another: what came of it, curves, samples, settings, time.
+
+A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_state.json, verl's console output or file
+log), or a folder or results.json of evaluation.py. The page is one file without a network: mail it, open it from disk.
+
+    top          without JavaScript: held-out figure before and after with its interval, best step, samples and seconds,
+                 what diagnose.py finds with cause and remedy, and what differs between the runs
+    curves       of all runs, overlaid: hover, zoom, smoothing, log scale; seeds of one setting as a band
+    samples      a table with filters; a group's completions side by side; held-out prompts before and after; turns
+    settings     those that differ, versions, the command to repeat a run
+    time         where a step's seconds go, tokens per second, memory where it is logged
+    evaluations  tables with intervals, and the paired test against the first one
+
+Runs that differ in their seed only are one setting. What a log has of values that are not finite, torn lines or steps
+that are missing stands on the page. Text from models is data: it is compressed in the page, shown as text only, and a
+content security policy lets no script run but the page's own. The curves are plotly's (MIT), 2 MB of the page.
+
+Deliberately left out: a server, trackers' own formats (wandb, tensorboard), and figures that no log has.
+
+    python scripts/report.py runs/first
+    python scripts/report.py runs/a runs/b ev/before ev/after --output report.html
+    python scripts/report.py runs/long --watch 30
+
+Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is written where others are not.
+"""
+
+ROOMS = (
+    "glossary",
+    "metric_groups",
+    "sources",
+    "run_facts",
+    "run_curves",
+    "small_curve",
+    "time_table",
+    "evaluation_tables",
+    "sample_rows",
+    "packing",
+    "page_style",
+    "page_template",
+    "script_base",
+    "script_curves",
+    "script_samples",
+    "script_sample_detail",
+    "page",
+    "command",
+)

@@ -1,0 +1,60 @@
+"""Metrics of three kinds of logs under one name, in groups, each with what it means."""
+
+import re
+
+from parts.log_reading import common_name
+from parts.metric_names import OURS
+from programs.report.glossary import GLOSSARY_TEXT
+
+LOOK_FIRST = "Look first"
+# what to look at first, as references/metrics.md has it
+FIRST = (
+    *("eval/accuracy", "eval/reverse_kl", "eval/score", "reward/mean", "rollout/truncated_frac"),
+    *("value/explained_variance", "policy/entropy", "kl/ref", "kl/teacher"),
+)
+OTHER = "Other metrics of the log"
+
+
+def read_glossary() -> dict[str, dict]:
+    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order."""
+    found, group, entry, part = {}, "", {}, ""
+    for line in GLOSSARY_TEXT.splitlines():
+        if line.startswith("# "):
+            group = line[2:]
+        elif not line.startswith(" "):
+            entry = found[line] = {"group": group, "meaning": "", "healthy": "", "warning": ""}
+        elif line.startswith("    "):
+            entry[part] += f" {line.strip()}"
+        else:
+            part = {"+": "healthy", "!": "warning"}.get(line[2], "meaning")
+            entry[part] = line[2:] if part == "meaning" else line[4:]
+    return found
+
+
+def our_name(key: str, dialect: str) -> str:
+    """What metrics.jsonl calls a metric of another trainer's log; the key itself where it has no such name."""
+    if dialect == "ours":
+        return key
+    common = common_name(key, dialect)
+    if common == "held_out":
+        return "eval/score" if dialect == "trl" else key
+    if common and common.startswith("part:"):
+        return f"reward/{common[5:]}"
+    return next((ours for ours, name in OURS.items() if name == common), key) if common else key
+
+
+def explained(key: str, glossary: dict[str, dict]) -> dict:
+    """Group and meaning of a metric."""
+    if key in glossary:
+        return glossary[key]
+    for prefix in ("reward", "eval"):
+        if re.match(rf"{prefix}/(?!\w+/)", key):
+            return glossary[f"{prefix}/<function>"]
+    if key.startswith("val-"):
+        return {"group": "Held-out evaluation", "meaning": "held-out figure of verl, by data source"}
+    return {"group": "Time" if re.match(r"timing_|time/|perf/", key) else OTHER, "meaning": ""}
+
+
+def groups_in_order(glossary: dict[str, dict]) -> list[str]:
+    """The groups as the page shows them."""
+    return [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]

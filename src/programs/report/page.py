@@ -1,0 +1,124 @@
+"""The page."""
+
+import datetime
+import secrets
+
+from parts.messages import UserError
+from programs.report.evaluation_tables import evaluation_tables
+from programs.report.packing import packed, packed_json, packed_samples
+from programs.report.page_style import STYLE
+from programs.report.page_template import TEMPLATE
+from programs.report.run_curves import OWN, curves_of
+from programs.report.run_facts import run_facts
+from programs.report.script_base import SCRIPT_BASE
+from programs.report.script_curves import SCRIPT_CURVES
+from programs.report.script_sample_detail import SCRIPT_DETAIL
+from programs.report.script_samples import SCRIPT_SAMPLES
+from programs.report.small_curve import small_curve
+from programs.report.sources import Source
+from programs.report.time_table import time_of
+
+MARK = "<!-- a page of scripts/report.py -->"
+UNSEEN = {  # shown by their number: control characters, those that turn the direction or have no width, surrogates
+    *(*range(9), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010)),
+    *(*range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD), *range(0xD800, 0xE000)),
+    *range(0xE0000, 0xE0080),
+}
+SEEN = {number: f"⟦U+{number:04X}⟧" for number in UNSEEN}
+
+
+def text_as_seen(value):
+    """Text whose unseen characters are shown by their number; what is no text, or markup of the page's own, stays."""
+    return value.translate(SEEN) if type(value) is str else value
+
+
+def plot_library() -> bytes:
+    """Plotly's script as it stands in the page."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise UserError(
+            "got no plotly, which draws the curves; expected it installed; try `pip install plotly`"
+        ) from None
+    return packed([get_plotlyjs().encode()])
+
+
+def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
+    """The settings that not all runs share, with each run's value."""
+    configs = [source.run.config for source in sources]
+    names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in OWN[1:]]
+    found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
+    return [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
+
+
+def environment():
+    """Jinja2's environment: all that is put in is escaped, and unseen characters are shown."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise UserError(
+            "got no jinja2, which fills in the page; expected it installed; try `pip install jinja2`"
+        ) from None
+    return Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen)
+
+
+def page_title(sources: list[Source]) -> str:
+    """The names of what the page shows."""
+    names = [source.name for source in sources]
+    return f"Report: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+
+
+def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb: float, every: float = 0) -> str:
+    """The page of runs and evaluations.
+
+    Args:
+        failed: {"name", "error"} of what could not be read.
+        library: of `plot_library`.
+        max_mb: what the page may be large; samples are thinned for it.
+        every: seconds after which the page loads itself again; 0 for never.
+    """
+    from markupsafe import Markup
+
+    now = datetime.datetime.now().astimezone()
+    runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
+    shown_runs = [
+        run_facts(source, now)
+        | {"small": small_curve(source.run), "time": time_of(source.run), "settings": source.run.config}
+        for source in runs
+    ]
+    curve_data = packed_json(curves_of(runs))
+    tables = evaluation_tables(evaluations)
+    ordered = runs + evaluations  # colours of the samples are those of the runs
+    room = 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000
+    sample_data, kept = packed_samples(ordered, room)
+    present = {
+        **{"runs": bool(runs), "curves": bool(runs), "samples": kept, "evaluations": bool(tables)},
+        **{"time": bool(runs), "settings": bool(runs)},
+    }
+    script = SCRIPT_BASE + SCRIPT_CURVES + SCRIPT_SAMPLES + SCRIPT_DETAIL
+    names = packed_json([source.name for source in ordered]).decode()
+    return (
+        environment()
+        .from_string(TEMPLATE)
+        .render(
+            title=page_title(ordered),
+            nonce=secrets.token_urlsafe(16),
+            written=f"{now:%Y-%m-%d %H:%M:%S}",
+            every=every,
+            sections=[(name, name.capitalize()) for name, is_there in present.items() if is_there],
+            failed=failed,
+            runs=shown_runs,
+            differing=differing_settings(runs),
+            has_settings=all(source.run.config for source in runs),
+            evaluations=tables,
+            samples_kept=kept,
+            samples_of=sum(len(source.samples) for source in ordered),
+            max_mb=f"{max_mb:g}",
+            style=Markup(STYLE),
+            script=Markup(script),
+            curve_data=Markup(curve_data.decode()),
+            sample_data=Markup(sample_data.decode()),
+            sample_names=Markup(names),
+            library=Markup(library.decode()) if runs else "",
+        )
+    )

@@ -1,0 +1,93 @@
+"""The curves of all runs as plain data, and which runs are seeds of one setting."""
+
+import json
+import math
+
+from parts.log_reading import as_number, dialect_of
+from parts.logged_run import LoggedRun
+from programs.report.metric_groups import FIRST, LOOK_FIRST, explained, groups_in_order, our_name, read_glossary
+from programs.report.run_facts import checkpoint_steps
+from programs.report.sources import Source
+
+POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
+OWN = ("seed", "output_dir", "out", "resume", "report_to")  # what does not make another setting
+HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
+
+
+def series_of(run: LoggedRun) -> dict[str, dict]:
+    """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
+    dialect, names, found = dialect_of(run), {}, {}
+    for row in run.rows:
+        step = int(as_number(row.get("step")) or 0)
+        for key, raw in row.items():
+            value = None if key in HIDDEN else as_number(raw)
+            if value is None:
+                continue
+            if key not in names:
+                name = our_name(key, dialect)
+                names[key] = key if name in found else name  # two of a log's metrics may have one common name
+                found[names[key]] = {"as": key, "points": {}, "bad": []}
+            entry = found[names[key]]
+            if math.isfinite(value):
+                entry["points"][step] = value
+            else:
+                entry["bad"].append(step)
+    return found
+
+
+def thinned(points: list[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
+    """At most `most` points: of each stretch the lowest and the highest, in their order."""
+    if len(points) <= most:
+        return points
+    size, kept = math.ceil(2 * len(points) / most), []
+    for start in range(0, len(points), size):
+        stretch = points[start : start + size]
+        ends = {min(stretch, key=lambda p: p[1]), max(stretch, key=lambda p: p[1])}
+        kept += sorted(ends)
+    return kept
+
+
+def short(value: float) -> float:
+    """A number with the digits that a curve shows."""
+    return float(f"{value:.6g}")
+
+
+def settings_numbers(sources: list[Source]) -> list[int]:
+    """A number for each run: the same where they differ in their seed only."""
+    known, numbers = {}, []
+    for i, source in enumerate(sources):
+        config = {k: v for k, v in source.run.config.items() if k not in OWN}
+        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if config else f"alone {i}"
+        numbers.append(known.setdefault(text, len(known)))
+    return numbers
+
+
+def curves_of(sources: list[Source]) -> dict:
+    """What the page's script draws: runs, and metrics with their series."""
+    glossary, runs, metrics = read_glossary(), [], {}
+    for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
+        series = series_of(source.run)
+        evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
+        marks = [
+            {"id": f["id"], "step": f["step"], "metric": our_name(f["metric"], dialect_of(source.run))}
+            for f in source.verdict["findings"]
+            if f["severity"] == "finding"
+        ]
+        run = {"name": source.name, "setting": setting, "seed": source.run.config.get("seed")}
+        run |= {"checkpoints": checkpoint_steps(source.folder), "evaluations": sorted(evaluated), "findings": marks}
+        runs.append(run)
+        for name, entry in series.items():
+            points = thinned(sorted(entry["points"].items()))
+            metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
+            drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
+            metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [short(p[1]) for p in points]})
+    order = {group: i for i, group in enumerate(groups_in_order(glossary))}
+    first = {name: i for i, name in enumerate(FIRST)}
+    place = {name: i for i, name in enumerate(glossary)}
+    for metric in metrics.values():
+        metric["group"] = LOOK_FIRST if metric["name"] in first else metric["group"]
+    ordered = sorted(
+        metrics.values(),
+        key=lambda m: (order[m["group"]], first.get(m["name"], 0), place.get(m["name"], len(place)), m["name"]),
+    )
+    return {"runs": runs, "metrics": ordered, "groups": [g for g in order if any(m["group"] == g for m in ordered)]}

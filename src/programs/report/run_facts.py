@@ -1,0 +1,177 @@
+"""What the top of the page says of a run."""
+
+import datetime
+import math
+import re
+import shlex
+from pathlib import Path
+
+from parts.log_reading import as_number, dialect_of
+from parts.logged_run import LoggedRun
+from parts.paired_tests import wilson_interval
+from programs.report.sources import Source, json_beside
+
+CHEATING = ("reward-hacking", "format-only", "length-runaway", "length-collapse", "repetition")
+SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
+
+
+def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
+    """(step, value) of a metric by its name in the log, finite ones; a later value of a step wins."""
+    found = {}
+    for row in run.rows:
+        value = as_number(row.get(key))
+        if value is not None and math.isfinite(value):
+            found[int(as_number(row.get("step")) or 0)] = value
+    return sorted(found.items())
+
+
+def held_out_facts(run: LoggedRun) -> dict | None:
+    """The held-out figure before and after, its best step, and intervals where the log has what they need."""
+    is_loss = not run.series.get("held_out") and bool(points_of(run, "eval/reverse_kl"))
+    if is_loss:
+        key, points = "eval/reverse_kl", points_of(run, "eval/reverse_kl")
+        ends = [dict(points_of(run, f"{key}_{end}")) for end in ("low", "high")]
+        intervals = {step: (ends[0][step], ends[1][step]) for step in ends[0] if step in ends[1]}
+    else:
+        key, points = run.names.get("held_out", ""), sorted(run.series.get("held_out", {}).items())
+        rows = dict(points_of(run, "eval/rows")) if key == "eval/accuracy" else {}
+        accuracies = [(step, value) for step, value in points if rows.get(step, 0) >= 1 and 0 <= value <= 1]
+        intervals = {step: wilson_interval(value * rows[step], rows[step]) for step, value in accuracies}
+    if not points:
+        return None
+    (first, before), (last, after) = points[0], points[-1]
+    best_step, best = (min if is_loss else max)(points, key=lambda point: point[1])
+    facts = {"key": key, "name": "held-out reverse KL" if is_loss else f"held-out {key.rpartition('/')[2]}"}
+    facts |= {"before": before, "after": after, "first": first, "last": last, "best": best, "best_step": best_step}
+    facts |= {"before_interval": intervals.get(first), "after_interval": intervals.get(last)}
+    return facts | {"better": (after < before) if is_loss else (after > before), "several": len(points) > 1}
+
+
+def learnt(facts: dict | None, run: LoggedRun) -> str:
+    """Whether it learnt, in a sentence."""
+    if not facts:
+        scores = run.values("score")
+        if not scores:
+            return "The log has neither held-out figures nor scores."
+        return f"Not measured: no held-out prompts. The training score went from {scores[0]:.3g} to {scores[-1]:.3g}."
+    if not facts["several"]:
+        return "Not known yet: one held-out evaluation so far."
+    a, b = facts["before_interval"], facts["after_interval"]
+    if facts["before"] == facts["after"]:
+        return "No: the held-out figure is what it was."
+    if not (a and b):
+        how = "better" if facts["better"] else "worse"
+        return f"The held-out figure got {how}; the log does not say of how many rows, so there is no interval."
+    if a[1] < b[0] or b[1] < a[0]:
+        return f"{'Yes' if facts['better'] else 'It got worse'}: the 95 % intervals of before and after lie apart."
+    return "Within the noise: the 95 % intervals of before and after overlap; more held-out rows would tell."
+
+
+def cheats(facts: dict | None, verdict: dict) -> str:
+    """Whether it earns reward without the task, in a sentence."""
+    found = [f["id"] for f in verdict["findings"] if f["id"] in CHEATING and f["severity"] == "finding"]
+    if found:
+        return f"Perhaps: {', '.join(found)}, see below; read the samples that score high."
+    if facts and facts["several"]:
+        return "No sign of it: the checks that compare score, held-out figure, length and format found nothing."
+    return "Cannot be told without held-out figures; read the samples that score high."
+
+
+def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
+    """How far the run came, and why it ended there, as far as its files say."""
+    steps, planned = run.steps() or [b[1] for b in run.broken], as_number(run.config.get("steps"))
+    of = f" of {planned:.0f}" if planned else ""
+    log = Path(run.path)
+    age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
+    if json_beside(folder, "summary.json") or (planned and max(steps) >= planned):
+        return {"done": True, "text": f"It ran to its end: step {max(steps)}{of}."}
+    if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
+        return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
+    if run.trainer in ("trl", "verl") or not planned:
+        return {"done": False, "text": f"The log ends at step {max(steps)}; it was last written {ago(age)}."}
+    what = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
+    return {"done": False, "text": f"Step {max(steps)}{of}, last written {ago(age)}; no summary.json: {what}."}
+
+
+def ago(seconds: float) -> str:
+    """A time span in words."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "less than two minutes ago"
+
+
+def spent(run: LoggedRun, folder: Path) -> dict:
+    """Samples, sampled tokens and seconds of a run; None where the log does not say."""
+    steps, config = len(run.steps()), run.config
+    of_step = as_number(config.get("batch_size"))
+    if run.trainer == "one_page" and config.get("prompts"):
+        of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
+    sampled = [value for _, value in points_of(run, "rollout/samples")]
+    samples = sum(sampled) if sampled else of_step * steps if of_step else None
+    seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
+    if seconds is None:
+        names = ("time/step",) if points_of(run, "time/step") else ("time/rollout", "time/reward", "time/update")
+        parts = [value for name in names for _, value in points_of(run, name)] or run.values("time_step")
+        seconds = sum(parts) if parts else None
+    speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
+    tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
+    return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
+
+
+def to_repeat(run: LoggedRun, folder: Path) -> str:
+    """The command line that repeats a run; "" where the log does not have its settings."""
+    if run.trainer == "one_page" and run.config:
+        given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
+        pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
+        chat = " --no_chat" if run.config.get("chat") is False else ""
+        return f"python templates/{page_of(run.config)} {' '.join(pairs)}{chat} --out NEW_FOLDER"
+    if run.format != "metrics.jsonl" or not run.config:
+        return ""
+    script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
+    return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
+
+
+def page_of(config: dict) -> str:
+    """The page of templates/ that has such settings."""
+    marks = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}
+    return next((page for name, page in marks.items() if name in config), "grpo.py")
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps at which a run's folder has a checkpoint."""
+    found = [*folder.glob("checkpoints/step-*"), *folder.glob("checkpoint-*")]
+    return sorted(int(m[1]) for path in found if (m := re.search(r"-(\d+)$", path.name)))
+
+
+def run_facts(source: Source, now: datetime.datetime) -> dict:
+    """All that the top of the page says of a run."""
+    run, folder = source.run, source.folder
+    facts = held_out_facts(run)
+    findings = source.verdict["findings"]
+    return {
+        "name": source.name,
+        "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer),
+        "format": run.format,
+        "held_out": facts,
+        "learnt": learnt(facts, run),
+        "cheats": cheats(facts, source.verdict),
+        "outcome": outcome(run, folder, now),
+        "spent": spent(run, folder),
+        "verdict": source.verdict["verdict"],
+        "findings": sorted(findings, key=lambda f: f["severity"] != "finding"),
+        "not_judged": source.verdict["not_judged"],
+        "remarks": [*dict.fromkeys(source.remarks), *broken_remarks(run)],
+        "versions": json_beside(folder, "versions.json"),
+        "command": to_repeat(run, folder),
+        "dialect": dialect_of(run),
+    }
+
+
+def broken_remarks(run: LoggedRun) -> list[str]:
+    """What the log has of values that are not finite, a line each metric."""
+    names = {name: [step for key, step, _ in run.broken if key == name] for name, _, _ in run.broken}
+    return [
+        f"{name} is not finite at {len(steps)} step{'s' * (len(steps) > 1)}, first at step {min(steps)}; left out"
+        for name, steps in names.items()
+    ]

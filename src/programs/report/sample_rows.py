@@ -1,0 +1,66 @@
+"""Samples of all sources as rows of plain data for the page's table."""
+
+import json
+
+from parts.log_reading import is_finite
+from programs.report.sources import Source
+
+LONGEST = 100_000  # characters of a text that the page holds
+NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
+OF_EVALUATIONS = ("task", "metrics")
+
+
+def cut_text(value):
+    """A value whose long text is cut, with a word about it."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]}… [{len(value) - LONGEST} more characters]"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return value if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST} more characters]"
+
+
+def number_or_none(value):
+    """A finite number with six digits, else None; a truth value is 0 or 1."""
+    if type(value) is bool or (type(value) is int and abs(value) < 10**6):
+        return int(value)
+    return float(f"{float(value):.6g}") if is_finite(value) else None
+
+
+def sample_row(run: int, row: dict) -> list:
+    """[run, step, kind, score, finished, prompt, completion, rewards, others] of a line of samples.jsonl."""
+    rewards = row.get("rewards", row.get("metrics"))
+    rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
+    score = row.get("score")
+    if score is None:  # evaluation.py gives metrics only
+        score = next(iter(rewards.values()), None)
+    kind = row.get("kind", row.get("task", "train"))
+    others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
+    step, finished = row.get("step"), row.get("finished", row.get("finish") not in ("length", "limit"))
+    text = row.get("completion")
+    return [
+        *(run, int(float(step)) if is_finite(step) else None, str(kind), number_or_none(score), int(bool(finished))),
+        *(cut_text(row.get("prompt", "")), "" if text is None else cut_text(text), rewards, others),
+    ]
+
+
+def group_key(row: list) -> tuple:
+    """What the samples of one group share."""
+    return row[0], row[1], row[2], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str)
+
+
+def all_rows(sources: list[Source]) -> list[list]:
+    """The rows of all sources."""
+    return [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
+
+
+def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
+    """The number of each row's group, and the groups of every run's first and last held-out evaluation."""
+    numbers, known, evaluated = [], {}, {}
+    for row in rows:
+        number = known.setdefault(hash(group_key(row)), len(known))
+        numbers.append(number)
+        if row[2] != "train" and row[1] is not None:
+            evaluated.setdefault(row[0], {}).setdefault(row[1], set()).add(number)
+    kept = set()
+    for steps in evaluated.values():
+        kept |= steps[min(steps)] | steps[max(steps)]
+    return numbers, kept

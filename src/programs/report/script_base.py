@@ -1,0 +1,111 @@
+"""The page's script, first part: elements, text that is shown as text, unpacking, themes, renewal."""
+
+SCRIPT_BASE = r"""
+"use strict";
+const pageNonce = document.currentScript.nonce;
+const byId = id => document.getElementById(id);
+
+// An element; strings become text, never markup.
+function el(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key in node && typeof value !== "string") node[key] = value;
+    else node.setAttribute(key, value);
+  }
+  node.append(...children.filter(child => child !== null && child !== undefined));
+  return node;
+}
+
+// Control characters, those that turn the direction or have no width, and lone surrogates are shown by their number.
+const ODD = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f" +
+  "\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffc\\ufffe\\uffff\\u{e0000}-\\u{e007f}\\u{d800}-\\u{dfff}]", "gu");
+const LONG = 20000; // characters that are laid out at once
+
+function shown(text, length = LONG) {
+  const part = document.createDocumentFragment(), whole = String(text);
+  let start = 0;
+  const visible = whole.length > length ? whole.slice(0, length) : whole;
+  for (const match of visible.matchAll(ODD)) {
+    part.append(visible.slice(start, match.index));
+    const number = match[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    part.append(el("span", {class: "odd", title: "a character that is not seen"}, "U+" + number));
+    start = match.index + match[0].length;
+  }
+  part.append(visible.slice(start));
+  if (whole.length > visible.length) {
+    const more = el("button", {type: "button", class: "more"},
+      ` … ${(whole.length - length).toLocaleString("en")} more characters`);
+    more.addEventListener("click", () => more.replaceWith(shown(whole.slice(length), Infinity)));
+    part.append(more);
+  }
+  return part;
+}
+
+const plain = text => typeof text === "string" ? text : text === null || text === undefined ? "" : JSON.stringify(text);
+
+// What a prompt says last, for one line of a table.
+function lastOf(prompt) {
+  if (!Array.isArray(prompt)) return plain(prompt);
+  const last = prompt[prompt.length - 1];
+  return last && typeof last === "object" ? plain(last.content) : plain(last);
+}
+
+const figure = value => value === null || value === undefined ? "" :
+  Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+
+async function unpackText(id) {
+  const bytes = Uint8Array.from(atob(byId(id).textContent.trim()), c => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+const unpack = async id => JSON.parse(await unpackText(id));
+
+const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const runColor = i => color("--run" + i % 8);
+const whenTheme = [];
+
+function themes() {
+  const button = byId("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
+  const tell = () => whenTheme.forEach(call => call());
+  button.hidden = false;
+  dark.addEventListener("change", tell);
+  button.addEventListener("click", () => {
+    const now = document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
+    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+    tell();
+  });
+}
+
+// A page of --watch loads itself again; where one stood is kept.
+function renewal() {
+  const every = Number(document.body.dataset.every || 0), key = "scroll " + location.pathname;
+  if (!every) return;
+  try {
+    scrollTo(0, Number(sessionStorage.getItem(key) || 0));
+  } catch (error) { /* a browser that keeps nothing for files */ }
+  setInterval(() => {
+    const reading = document.activeElement && document.activeElement.matches("input[type=text],input[type=number]");
+    if (!byId("renew").checked || reading) return;
+    try {
+      sessionStorage.setItem(key, String(scrollY));
+    } catch (error) { /* the same */ }
+    location.reload();
+  }, 1000 * every);
+}
+
+function failed(place, error) {
+  place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
+  console.error(error);
+}
+
+// Call `run` when a place is about to be seen.
+function whenNear(place, run) {
+  const watcher = new IntersectionObserver(entries => {
+    if (!entries.some(entry => entry.isIntersecting)) return;
+    watcher.disconnect();
+    run();
+  }, {rootMargin: "400px"});
+  watcher.observe(place);
+}
+"""

@@ -1,0 +1,147 @@
+"""The page's script, fourth part: a sample with its group, conversations, tokens, and before beside after."""
+
+SCRIPT_DETAIL = r"""
+function turn(message) {
+  const of = message && typeof message === "object" ? message : {content: message};
+  const role = plain(of.role || "text"), known = ["assistant", "tool", "system"].includes(role) ? role : "";
+  const box = el("div", {class: "turn " + known}, el("b", {class: "small"}, shown(role)));
+  if (plain(of.content)) box.append(el("pre", {}, shown(plain(of.content))));
+  for (const call of Array.isArray(of.tool_calls) ? of.tool_calls : []) {
+    const what = (call && call.function) || call || {};
+    box.append(el("pre", {class: "small"}, "calls ", shown(`${plain(what.name)} ${plain(what.arguments)}`)));
+  }
+  return box;
+}
+
+// Tokens with what was logged of each: log-probs from 0 (none) to -5 (full), advantages by their sign and size.
+function tokenText(tokens, values, isLogprob) {
+  const most = isLogprob ? 5 : Math.max(1e-9, ...values.map(v => Math.abs(Number(v) || 0)));
+  return el("pre", {class: "tokens"}, ...tokens.map((token, i) => {
+    const value = Number(values[i]) || 0, part = el("span", {title: figure(value)}, shown(plain(token)));
+    const share = Math.round(60 * Math.min(1, Math.abs(value) / most));
+    const name = isLogprob || value < 0 ? "--bad" : "--good";
+    part.style.background = `color-mix(in srgb, var(${name}) ${share}%, transparent)`;
+    return part;
+  }));
+}
+
+const areNumbers = (values, tokens) =>
+  Array.isArray(values) && Array.isArray(tokens) && values.length === tokens.length;
+
+function saidBy(row) {
+  const {messages, pieces, tokens, logprobs, advantages} = row[OTHERS], box = el("div", {});
+  if (areNumbers(advantages, tokens)) box.append(el("p", {class: "small soft"}, "tokens by advantage"),
+    tokenText(tokens, advantages, false));
+  if (areNumbers(logprobs, tokens)) box.append(el("p", {class: "small soft"}, "tokens by log-prob"),
+    tokenText(tokens, logprobs, true));
+  if (box.childNodes.length) return box;
+  if (Array.isArray(messages)) box.append(...messages.map(turn));
+  else if (Array.isArray(row[COMPLETION])) box.append(...row[COMPLETION].map(turn));
+  else if (!Array.isArray(pieces)) box.append(el("pre", {}, shown(plain(row[COMPLETION]))));
+  if (Array.isArray(pieces)) {
+    const whole = el("pre", {}, ...pieces.map(piece => el(piece && piece.sampled ? "ins" : "span", {},
+      shown(plain(piece && piece.text)))));
+    box.append(el("details", {open: !Array.isArray(messages)}, el("summary", {class: "small"},
+      "as the model saw it; what it sampled is marked"), whole));
+  }
+  return box;
+}
+
+const SHOWN_APART = new Set(["messages", "pieces", "tokens", "logprobs", "advantages", "advantage"]);
+
+function sampleCard(row, mean, chosen) {
+  const others = row[OTHERS], said = [];
+  for (const [name, value] of Object.entries(row[REWARDS])) said.push(`${name} ${figure(value) || "–"}`);
+  if (typeof others.advantage === "number") said.push(`advantage ${figure(others.advantage)}`);
+  else if (mean !== null && row[SCORE] !== null) {
+    const off = row[SCORE] - mean;
+    said.push(`${off < 0 ? "−" : "+"}${figure(Math.abs(off))} against its group's mean`);
+  }
+  if (!row[FINISHED]) said.push("cut off");
+  for (const [name, value] of Object.entries(others)) {
+    if (!SHOWN_APART.has(name)) said.push(`${name}: ${plain(value).slice(0, 300)}`);
+  }
+  return el("div", {class: "box" + (chosen ? " chosen" : "")}, el("h4", {}, `score ${figure(row[SCORE]) || "–"}`),
+    el("p", {class: "small soft text"}, shown(said.join(" · "))), saidBy(row));
+}
+
+function groupOf(row) {
+  const same = [RUN, STEP, KIND, PROMPT], found = [];
+  samples.rows.forEach((other, i) => { if (same.every(k => other[k] === row[k])) found.push(i); });
+  return found;
+}
+
+function showDetail(place, index) {
+  const row = samples.rows[index], group = groupOf(row).slice(0, 64);
+  const scores = group.map(i => samples.rows[i][SCORE]).filter(score => score !== null);
+  const mean = group.length > 1 && scores.length ? scores.reduce((a, b) => a + b) / scores.length : null;
+  const prompt = samples.prompts[row[PROMPT]];
+  const asked = Array.isArray(prompt) ? prompt.map(turn) : [el("pre", {}, shown(plain(prompt)))];
+  const cards = group.map(i => sampleCard(samples.rows[i], mean, i === index));
+  const where = `${samples.names[row[RUN]]} · ${row[KIND]}${row[STEP] === null ? "" : ` · step ${row[STEP]}`}`;
+  const title = group.length > 1 ? `${group.length} completions of this prompt` : "its completion";
+  place.replaceChildren(el("h3", {}, shown(where)), ...asked, el("h4", {}, title),
+    el("div", {class: "side"}, ...cards));
+  const chosen = place.querySelector(".chosen");
+  if (chosen) chosen.parentNode.scrollLeft = chosen.offsetLeft - chosen.parentNode.offsetLeft;
+}
+
+// Of each source, the prompts of its first held-out evaluation that its last one has too.
+function beforeAndAfter() {
+  const pairs = [];
+  samples.names.forEach((name, run) => {
+    const rows = samples.rows.filter(row => row[RUN] === run && row[KIND] === "eval" && row[STEP] !== null);
+    if (!rows.length) return;
+    const ends = [Math.min, Math.max].map(pick => rows.reduce((at, row) => pick(at, row[STEP]), rows[0][STEP]));
+    const [first, last] = ends;
+    if (first === last) return;
+    const after = new Map(rows.filter(row => row[STEP] === last).map(row => [row[PROMPT], row]));
+    for (const row of rows) {
+      if (row[STEP] === first && after.has(row[PROMPT])) pairs.push([row, after.get(row[PROMPT])]);
+    }
+  });
+  return pairs;
+}
+
+// Pieces of two texts by their longest common subsequence of words: [same | removed | added, text].
+function difference(a, b) {
+  const [x, y] = [a, b].map(text => text.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu) || []);
+  if (x.length * y.length > 1e6) return [[-1, a], [1, b]];
+  const width = y.length + 1, length = new Uint16Array((x.length + 1) * width), parts = [];
+  for (let i = x.length - 1; i >= 0; i--) {
+    for (let j = y.length - 1; j >= 0; j--) {
+      length[i * width + j] = x[i] === y[j] ? length[(i + 1) * width + j + 1] + 1 :
+        Math.max(length[(i + 1) * width + j], length[i * width + j + 1]);
+    }
+  }
+  for (let i = 0, j = 0; i < x.length || j < y.length;) {
+    if (i < x.length && j < y.length && x[i] === y[j]) parts.push([0, x[i++], j++]);
+    else if (j >= y.length || (i < x.length && length[(i + 1) * width + j] >= length[i * width + j + 1]))
+      parts.push([-1, x[i++]]);
+    else parts.push([1, y[j++]]);
+  }
+  return parts;
+}
+
+function pairBox([before, after]) {
+  const parts = difference(lineText(before), lineText(after));
+  const side = (row, name, mine, mark) => el("div", {},
+    el("h4", {}, `${name}, step ${row[STEP]}: score ${figure(row[SCORE])}`),
+    el("pre", {}, ...parts.filter(([kind]) => kind === 0 || kind === mine)
+      .map(([kind, text]) => el(kind === 0 ? "span" : mark, {}, shown(text)))));
+  return el("div", {class: "box", style: "margin-bottom:.7rem"},
+    el("p", {class: "text"}, samples.names.length > 1 ? shown(samples.names[before[RUN]] + ": ") : "",
+      shown(lastOf(samples.prompts[before[PROMPT]]).slice(0, 2000))),
+    el("div", {class: "pair"}, side(before, "before", -1, "del"), side(after, "after", 1, "ins")));
+}
+
+function showPairs(place, pairs, count = 20) {
+  const more = el("button", {type: "button", onclick: () => showPairs(place, pairs, count + 50)}, "more");
+  place.replaceChildren(el("p", {class: "small soft"}, "Held-out prompts at the first and the last evaluation."),
+    ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
+}
+
+themes();
+startCurves().then(renewal).catch(error => failed(byId("plots"), error));
+startSamples();
+"""

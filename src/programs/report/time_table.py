@@ -1,0 +1,46 @@
+"""Where the seconds of a step go, how fast it samples, how much memory it takes, at the start and at the end."""
+
+import re
+
+from parts.log_reading import as_number, dialect_of
+from parts.logged_run import LoggedRun
+from parts.trends import ends
+from programs.report.run_facts import points_of
+
+PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
+    "ours": r"time/(rollout|reward|update|teacher)$",
+    "trl": r"(?!)",
+    "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
+}
+WHOLE = {"ours": "time/step", "trl": "step_time", "verl": "timing_s/step"}
+SPEED = r"rollout/tokens_per_s$|perf/throughput$"
+MEMORY = r"(?i).*(memory|mem_gb).*"
+
+
+def stretch_of(run: LoggedRun, key: str) -> tuple[float, float]:
+    """Medians of a metric over the first and the last stretch of the run."""
+    return ends([value for _, value in points_of(run, key)])
+
+
+def time_of(run: LoggedRun) -> dict:
+    """Phases with their medians and shares, the whole step, tokens per second and memory; empty lists without them."""
+    dialect = dialect_of(run)
+    keys = list(dict.fromkeys(str(key) for row in run.rows for key, raw in row.items() if as_number(raw) is not None))
+    keys = [key for key in keys if points_of(run, key)]
+    phases = [(key, *stretch_of(run, key)) for key in keys if re.match(PHASES[dialect], key)]
+    whole = next(((key, *stretch_of(run, key)) for key in keys if key == WHOLE[dialect]), None)
+    seconds = max(whole[2] if whole else 0.0, sum(last for _, _, last in phases)) or 1.0
+    if whole and phases and seconds > sum(last for _, _, last in phases) * 1.02:
+        rest = [max(0.0, whole[i] - sum(phase[i] for phase in phases)) for i in (1, 2)]
+        phases.append(("the rest", *rest))
+    if whole and not phases:
+        phases = [whole]
+    rows = [
+        {"name": name.rpartition("/")[2], "first": first, "last": last, "share": last / seconds}
+        for name, first, last in sorted(phases, key=lambda phase: -phase[2])
+    ]
+    others = []
+    for pattern, unit in ((SPEED, "tokens per second"), (MEMORY, "memory")):
+        found = [(key, *stretch_of(run, key)) for key in keys if re.match(pattern, key)]
+        others += [{"name": key, "first": a, "last": b, "unit": unit} for key, a, b in found]
+    return {"phases": rows, "others": others, "has_memory": any(o["unit"] == "memory" for o in others)}
