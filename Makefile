@@ -2,7 +2,7 @@
 # tests of verl (`make test-verl`) and of vLLM (`make test-vllm`) have environments of their own, .venv-verl and
 # .venv-vllm, as these need other versions.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-tools build test test-verl test-vllm check setup setup-verl setup-vllm
+.PHONY: help demo demo-tools build test test-long test-verl test-vllm check setup setup-verl setup-vllm
 SEED ?= 0
 JOBS ?= 2
 RUN := .venv/bin/python
@@ -40,8 +40,13 @@ build: setup  ## write scripts/ and the reward library from src/
 	$(RUN) tools/make_glossary.py
 	$(RUN) tools/build.py
 
-test: setup  ## run the tests of .venv; what is skipped is listed with its reason
-	$(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm $(ARGS) $(NONE_FITS)
+PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm
+
+test: setup  ## run the tests of .venv but the long ones; what is skipped is listed with its reason
+	$(PYTEST) -m "not long" $(ARGS) $(NONE_FITS)
+
+test-long: setup  ## the long ones: whole runs, two processes, killed and resumed, notebooks, reference answers
+	$(PYTEST) -m long $(ARGS) $(NONE_FITS)
 
 test-verl: setup-verl  ## those of verl, its real trainer on the CPU included: some minutes
 	.venv-verl/bin/python -m pytest tests/with_verl $(ARGS) $(NONE_FITS)

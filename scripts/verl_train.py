@@ -3218,6 +3218,7 @@ TRL_DEFAULTS = {
     "top_k": 0,
     "top_p": 1.0,
     "use_bias_correction_kl": True,
+    "vllm_importance_sampling_correction": True,
     "warmup_steps": 0,
     "weight_decay": 0.0,
 }
@@ -3392,6 +3393,8 @@ def run_of_trl(file: str, given, processes: int) -> dict:
     found |= batch_of_trl(t, processes)
     found |= {"algorithm": "grpo", "max_new_tokens": t["max_completion_length"], "temperature": t["temperature"]}
     found |= {"seed": t["seed"], "mask_truncated": t["mask_truncated_completions"], "ppo_epochs": t["num_iterations"]}
+    if not (t.get("use_vllm") and t["vllm_importance_sampling_correction"]):
+        found["mismatch"] = "none"
     model = source.keywords("GRPOTrainer").get("model")
     if isinstance(model, ast.Constant):
         found["model"] = model.value

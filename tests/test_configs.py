@@ -216,6 +216,7 @@ def test_missing_file_is_refused(name, tmp_path):
 # ------------------------------------------------------------------------------------------------ real command lines
 
 
+@pytest.mark.long
 @complete
 def test_file_as_it_is_through_the_command_line(name, tmp_path):
     flags = ("--teacher", TINY_LM) if name == "on_policy_distillation" else ()

@@ -354,6 +354,7 @@ def readme_files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_readme_commands_for_your_own_data_run(readme_files):
     own = [c for c in commands(ROOT / "README.md") if "my_prompts.jsonl" in c and "--model" not in c]
     names = ["ppo_train", "selfcheck", "ppo_train", "ppo_train"]
@@ -414,6 +415,7 @@ def keys_in_code() -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_metrics_of_code_and_of_a_run_are_those_of_the_glossary(tmp_path):
     done = run_script(
         "ppo_train", "--steps", 1, "--batch_size", 8, "--max_new_tokens", 8, "--output_dir", tmp_path / "run"
@@ -451,6 +453,7 @@ def test_annotated_settings_name_every_field_in_the_order_of_config():
     assert keys == [f.name for f in dataclasses.fields(load_script("ppo_train").Config)]
 
 
+@pytest.mark.long
 def test_annotated_settings_run_as_they_are(tmp_path):
     done = run_script("ppo_train", "--config", CONFIG, "--steps", 1, "--output_dir", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -450,6 +450,7 @@ def test_a_result_that_leaves_no_room_ends_the_conversation(file):
         playing([row("x" * 700)], [["x"]])
 
 
+@pytest.mark.long
 def test_hanging_tools_leave_the_rest_of_the_batch_unharmed(file):
     playing = Play(f"{file()}:Tools", seconds=10, characters=100)
     kinds = ["note", "sleep", "wait", "huge", "fail"]

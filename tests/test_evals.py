@@ -312,6 +312,7 @@ def test_there_is_a_reference_answer_for_every_case():
     assert {*ANSWERS, *MADE} == {*CASES} and not {*ANSWERS} & {*MADE}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_reference_answers_pass(name, tmp_path):
     outputs = tmp_path / "outputs"

@@ -315,6 +315,7 @@ def run_stored(name: str, task: str, size: int, **settings):
     return grouped, *kind.score(rows, grouped), cut
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1, 64])
 @pytest.mark.parametrize("chat", ["text", "chat"])
 @pytest.mark.parametrize("shots", [0, 3])
@@ -450,6 +451,7 @@ def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, family, monkeypa
     assert alone == shared
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_results_do_not_depend_on_batches(ev, tmp_path, temperature):
     source = save_random_model("llama", tmp_path)
@@ -924,6 +926,7 @@ def test_cache_misses_other_weights_and_settings(ev, tmp_path):
     assert reused() == 0
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on(tmp_path):
     data = write_rows(tmp_path / "d.jsonl", [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(40)])
     flags = (
@@ -1023,6 +1026,7 @@ def test_html_escapes_what_the_model_wrote(ev, tmp_path):
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;alert(1)" in page
 
 
+@pytest.mark.long
 def test_torchrun_is_one_process(first_run, tmp_path):
     folder, flags, _ = first_run
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

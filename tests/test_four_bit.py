@@ -68,6 +68,7 @@ def assert_same_adapters(one, two):
         torch.testing.assert_close(x, second[name], rtol=0, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [[], ["--critic=shared", "--gradient_checkpointing"]], ids=["separate", "shared"])
 def test_ppo_with_4_bits_is_ppo_on_the_rounded_weights(rounded, task, tmp_path, more):
     for name, flags in (("packed", [f"--model={TINY_LM}", *LORA]), ("plain", [f"--model={rounded}", LORA[1]])):
@@ -109,6 +110,7 @@ def test_a_teacher_in_4_bits_is_the_teacher_of_the_rounded_weights(rounded, prec
     torch.testing.assert_close(*found, rtol=0, atol=1e-4 if precision == "fp32" else 0.3)
 
 
+@pytest.mark.long
 def test_distillation_with_4_bits_is_that_on_the_rounded_weights(rounded, task, tmp_path):
     student = save_random_model("llama", tmp_path / "student")
     flags = [*task, *OURS, f"--model={student}", "--lora_rank=4"]
@@ -121,6 +123,7 @@ def test_distillation_with_4_bits_is_that_on_the_rounded_weights(rounded, task, 
     assert_same_adapters(tmp_path / "student4", tmp_path / "plain4")
 
 
+@pytest.mark.long
 def test_grpo_with_4_bits_is_close_to_grpo_on_the_rounded_weights(rounded, task, tmp_path):
     sizes = ["--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=8", "--save_steps=0"]
     for name, flags in (("packed", [f"--model={TINY_LM}", *LORA]), ("plain", [f"--model={rounded}", LORA[1]])):

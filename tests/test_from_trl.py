@@ -87,7 +87,8 @@ def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
         ("max_steps=50, warmup_steps=0.1", {"warmup_steps": 5}),
         ("max_steps=50, warmup_steps=7, lr_scheduler_type='constant'", {"warmup_steps": 7, "lr_schedule": "constant"}),
         ("num_train_epochs=2", {"steps": 192}),  # 96 rows, one prompt of 8 completions a step
-        ("max_steps=5, report_to='wandb', bf16=True", {"steps": 5}),
+        ("max_steps=5, report_to='wandb', bf16=True", {"steps": 5, "mismatch": "none"}),
+        ("max_steps=5, use_vllm=True, vllm_mode='colocate'", {"mismatch": "auto"}),
     ],
 )
 def test_settings_by_what_they_mean(settings, expected, tmp_path):

@@ -547,6 +547,7 @@ def health(plan) -> list[str]:
     return json.loads(dict(instructions(generator.dockerfile(plan)))["HEALTHCHECK"].split(" CMD ", 1)[1])
 
 
+@pytest.mark.long
 def test_health_check_passes_here_and_fails_on_another_torch(tmp_path):
     command = health(plan_of(["--torch", PINS["torch"]]))
     assert command[0] == "python" and subprocess.run([sys.executable, *command[1:]]).returncode == 0
@@ -614,6 +615,7 @@ ALL = bool(os.environ.get("RESOLVE_ALL_PINS"))
 ASKED = {key: name for key, name in SETS.items() if ALL or (name.startswith(QUICK) and "py3.12" in name)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ASKED, ids=ASKED.values())
 def test_pins_resolve_together(key, index):
     python, requirements = key

@@ -407,6 +407,7 @@ def lines_of(folder, name="metrics.jsonl") -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith(("time/", "tool/seconds"))} for row in rows]
 
 
+@pytest.mark.long
 def test_a_run_with_tools_logs_its_conversations(place, ours, tmp_path, monkeypatch):
     from trl import GRPOTrainer
 
@@ -456,6 +457,7 @@ def test_a_run_with_tools_logs_its_conversations(place, ours, tmp_path, monkeypa
     assert any(not torch.equal(before[name], after[name]) for name in after)
 
 
+@pytest.mark.long
 def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place, ours, tmp_path):
     flags = [*tiny_flags(place), "--lr_scheduler_type=constant", "--save_steps=1"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -26,6 +26,7 @@ def unchanged(tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.long
 def test_runs_unchanged_and_learns(unchanged):
     folder, done = unchanged
     said = re.findall(r"'([\d+]+=)', expected '(\d+)': '(.*)'", done.stdout)
@@ -61,6 +62,7 @@ def test_is_one_page_without_flags():
     assert constants[:3] == ["ASSETS", "MODEL", "DATA"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K at ../shared/data/gsm8k_train.jsonl")
 def test_two_edited_lines_train_on_gsm8k(tmp_path, monkeypatch, capsys):
     """The lines MODEL and DATA name what to write there; here a local Qwen2 and GSM8K's file, and a run cut short."""

@@ -130,6 +130,7 @@ def test_script_imports_no_sibling(path):
             assert not {alias.name.split(".")[0] for alias in node.names} & siblings, f"line {node.lineno}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", [p for p in STANDALONE if p.parent.name != "verl"], ids=relative)  # those import verl
 def test_nothing_runs_at_import(path, tmp_path):
     code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='copied'); print(*sys.modules)"
@@ -199,6 +200,7 @@ def test_embedded_data_is_large_enough_right_and_disjoint():
     assert small == len(wide) / 4  # one operand of a quarter of the sums
 
 
+@pytest.mark.long
 def test_the_demo_is_a_run_of_ppo_train_with_a_critic():
     demo = load_module(ROOT / "benchmarks" / "demo_seeds.py", "demo_seeds").demo_flags()
     assert "scripts/ppo_train.py $(DEMO) --output_dir runs/demo" in text_of(ROOT / "Makefile")

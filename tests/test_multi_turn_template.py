@@ -421,6 +421,7 @@ def lines(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
     umask = os.umask(0o027)
     try:
@@ -508,6 +509,7 @@ def test_minutes_end_a_run_with_everything_saved(folder):
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_a_run_with_everything_saved(folder):
     line = [sys.executable, str(PAGE), *flags("--steps", "100000", "--eval_data", "test.jsonl")]
     heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup

@@ -138,6 +138,7 @@ def executed(tmp_path_factory):
     return execute(notebook, folder, SMALL + "\nLR = 1e-3"), folder
 
 
+@pytest.mark.long
 def test_both_arms_run_with_every_seed_and_are_reported(executed):
     notebook, _ = executed
     assert set(runs(notebook)) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
@@ -157,6 +158,7 @@ def test_verdict_repeats_the_printed_figures(executed):
     assert [float(x) for x in printed.split(", ")] == pytest.approx(d, abs=2e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arm", ["idea", "baseline"])
 def test_printed_command_repeats_the_arm_exactly(executed, arm):
     """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
@@ -180,6 +182,7 @@ def test_printed_command_repeats_the_arm_exactly(executed, arm):
 # ------------------------------------------------------------------------------------------------ other ideas
 
 
+@pytest.mark.long
 def test_asymmetric_clipping_in_the_idea_cell(tmp_path):
     notebook = in_bundle(template())
     idea = cell(notebook, "idea")
@@ -196,6 +199,7 @@ def test_asymmetric_clipping_in_the_idea_cell(tmp_path):
     assert command(notebook, "idea")[1].endswith("idea.py") and "--loss idea" in text(notebook, "next")
 
 
+@pytest.mark.long
 def test_function_and_setting_of_one_idea_are_the_same(tmp_path):
     notebook = in_bundle(template())
     idea = cell(notebook, "idea").source.split("BASELINE = ")[0]
@@ -206,6 +210,7 @@ def test_function_and_setting_of_one_idea_are_the_same(tmp_path):
     assert words[1] == str(ROOT / "scripts" / "ppo_train.py") and words[words.index("--clip_eps_high") + 1] == "0.28"
 
 
+@pytest.mark.long
 def test_other_reward_and_advantage_in_the_idea_cell(tmp_path):
     notebook = in_bundle(template())
     cell(notebook, "idea").source = '''
@@ -238,6 +243,7 @@ IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
     assert first["reward/mean"] == first["reward/silent"] < -5
 
 
+@pytest.mark.long
 def test_setting_that_the_loop_does_not_read_is_refused(tmp_path):
     from nbclient.exceptions import CellExecutionError
 
@@ -359,6 +365,7 @@ def mine(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 def test_new_notebook_is_filled_in_and_runs(mine):
     flags = ("--reward", "my.py:short*0.5", "--data", "train.jsonl", "--output", "books/idea.ipynb")
     done = run_script("new_notebook", *flags, cwd=mine)

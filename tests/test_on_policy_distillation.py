@@ -505,6 +505,7 @@ def metrics_of(out) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith("time/") and "per_s" not in k} for row in rows]
 
 
+@pytest.mark.long
 def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys):
     """The teacher is run forward only: `generate` is never called, no cache is asked for, no weight changes."""
     import transformers
@@ -589,6 +590,7 @@ def test_two_teachers_by_a_column_and_no_reward(folder, few, flags):
     assert 0 < row["kl/teacher"] and not [key for key in row if key.startswith("reward/") or key == "eval/accuracy"]
 
 
+@pytest.mark.long
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
     more = ["--steps", 5, "--save_every", 1, "--eval_every", 2, "--objective", "policy_gradient", "--discount", 0.5]
     more += ["--group_size", 2, "--reward_coef", 0.5, "--offpolicy_frac", 0.25, "--offpolicy_loss", "nll"]
@@ -609,6 +611,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.long
 def test_two_processes_do_what_one_does(flags):
     more = ["--kl_top_k", 6, "--minibatches", 2, "--eval_every", 0, "--eval_samples", 2, "--lr", 1e-4]
     alone, expected = flags("one", *more)
@@ -695,6 +698,7 @@ def server(monkeypatch):
         httpd.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [["--objective", "policy_gradient"], ["--kl_top_k", 6, "--objective", "jsd"]])
 def test_a_server_teaches_what_the_same_local_model_does(flags, server, more):
     url, asked = server("busy")

@@ -122,6 +122,7 @@ def finished(small, tmp_path_factory):
     return folder, result
 
 
+@pytest.mark.long
 def test_metrics_of_every_step(finished):
     folder, _ = finished
     lines = metrics(folder)
@@ -216,6 +217,7 @@ def test_final_is_written_in_the_dtype_that_the_model_came_in(ours, data, tmp_pa
     assert {x.dtype for x in saved.values()} == {torch.float32}, "checkpoints keep the fp32 weights"
 
 
+@pytest.mark.long
 def test_trackers(small, data, tmp_path):
     """Tensorboard and wandb (offline) leave their files; the numbers are those of metrics.jsonl."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -252,6 +254,7 @@ def uninterrupted(ppo, small, tmp_path_factory):
     return out, flags
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "call", "code", "kept"),
     [
@@ -294,6 +297,7 @@ def test_resuming_a_finished_run_changes_nothing(ours, uninterrupted, tmp_path):
     assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
 
 
+@pytest.mark.long
 def test_lora_resumes_bit_for_bit(ours, data, tmp_path):
     flags = [*data, *SIZES, "--lora_rank=2", "--lr=1e-3", "--save_every=1"]
     assert ours(*flags, f"--output_dir={tmp_path / 'plain'}", "--steps=3")[0] == 0
@@ -340,6 +344,7 @@ def torchrun(*flags, env=None):
     )
 
 
+@pytest.mark.long
 def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
     (tmp_path / "one.jsonl").write_text(EVAL_DATA.read_text().splitlines()[0])  # a share is empty in one process
     flags = [data[0], f"--eval_data={tmp_path / 'one.jsonl'}", *SIZES, "--steps=3", "--minibatches=2"]
@@ -362,6 +367,7 @@ def test_two_processes_give_the_parameters_of_one(ours, small, data, tmp_path):
     assert mine == theirs, "the same completions in the same order"
 
 
+@pytest.mark.long
 def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     (tmp_path / "fails.py").write_text(
         "import os\n\n\ndef half(prompts, completions, **kwargs):\n"

@@ -458,6 +458,7 @@ def lines_of(folder, name="metrics.jsonl") -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [[], ["--algorithm=grpo", "--minibatches=2"], ["--algorithm=remax"]], ids=str)
 def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
     whole = run("whole", *flags)
@@ -480,6 +481,7 @@ def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
     assert a == b
 
 
+@pytest.mark.long
 def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys):
     spec = f"{file}:Faulty"
     module = load_environments(spec).kinds[None].make.reset.__globals__
@@ -495,6 +497,7 @@ def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys
     assert lines_of(folder)[-1]["step"] == 2
 
 
+@pytest.mark.long
 def test_two_processes_play_the_conversations_of_one(run, tmp_path):
     """The same conversations in the same order, and the same weights."""
     one, two = run("one", "--steps=2"), tmp_path / "two"

@@ -37,6 +37,7 @@ def metrics(out: Path) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "wanted"), [(PPO, 10), (DYNAMIC, 4), (TALKING, 3)], ids=["ppo", "dynamic", "environment"]
 )

@@ -102,6 +102,7 @@ def figures(run: Path) -> list[dict]:
     return [{k: v for k, v in line.items() if "time/" not in k and "tokens_per_s" not in k} for line in lines]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_train_what_one_does(folder, name):
     trainer, one, two = load_script(RUNS[name][0]), folder / "one" / name, folder / "two" / name

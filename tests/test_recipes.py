@@ -67,6 +67,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in TOGETHER])
 def test_a_recipe_runs_in_an_empty_folder(name, folder):
     for done in run_recipe(name, folder):

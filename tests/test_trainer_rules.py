@@ -250,6 +250,7 @@ RUNS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", RUNS)
 def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask, model, tmp_path):
     start, expected = model

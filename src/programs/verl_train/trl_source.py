@@ -34,6 +34,7 @@ TRL_DEFAULTS = {
     "top_k": 0,
     "top_p": 1.0,
     "use_bias_correction_kl": True,
+    "vllm_importance_sampling_correction": True,
     "warmup_steps": 0,
     "weight_decay": 0.0,
 }
