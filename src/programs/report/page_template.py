@@ -80,7 +80,7 @@ TEMPLATE = """<!doctype html>
  aria-label="score and held-out figure over the steps">
 {%- for name, path in s.paths.items() %}<path class="{{ name }}" d="{{ path }}" fill="none" stroke-width="1.4"
  vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
-<figcaption class="small soft">steps {{ s.steps[0] }} to {{ s.steps[1] }}:
+<figcaption class="small soft">each in its own range, steps {{ s.steps[0] }} to {{ s.steps[1] }}:
 {%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
  {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
 </figcaption></figure>
