@@ -71,53 +71,6 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-# ---------------------------------------------------------------------------------- processes (src/parts/processes.py)
-
-
-def world() -> tuple[int, int]:
-    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
-    import torch.distributed as dist
-
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
-
-
-def leave_processes() -> None:
-    """Leave the process group, if there is one."""
-    if "torch" in sys.modules and world()[1] > 1:  # --help must not import torch
-        import torch.distributed as dist
-
-        dist.destroy_process_group()
-
-
-# -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
-
-
-def exit_code(
-    run,
-    mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
-) -> int:
-    """Call run() and return its exit code, or that of the error which ended it.
-
-    Args:
-        mend: what to try after a full disk, say.
-        stopped: what is left after Ctrl-C.
-    """
-    try:
-        return run()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    except OSError as error:
-        print(f"error: got {error}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        say(stopped)
-        return 130
-    finally:
-        leave_processes()
-
-
 # -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
@@ -2768,9 +2721,10 @@ padding-bottom:.4rem}
 .odd{background:var(--cut);color:var(--bad);border-radius:.2rem;font-size:.85em;padding:0 .15em}
 ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
+.differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
 main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
 #overview td:nth-child(2){white-space:normal;min-width:11rem}
-#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
+#evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
 .hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
@@ -2790,7 +2744,7 @@ TEMPLATE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>{{ title }}</title>
-<style>{{ style }}</style>
+<style>{{ style | safe }}</style>
 </head>
 <body{% if every %} data-every="{{ every }}"{% endif %}>
 <a class="skip" href="#main">to the content</a>
@@ -2834,7 +2788,8 @@ TEMPLATE = """<!doctype html>
 <td class="number">{{ count(run.spent.steps) }}</td><td class="number">{{ count(run.spent.samples) }}</td>
 <td class="number">{{ seconds(run.spent.seconds) }}</td></tr>{% endfor %}</table></div>
 {%- if differing %}
-<h2 id="differs">What differs in the settings</h2><div class="scroll box"><table><tr><th>setting</th>
+<h2 id="differs">What differs in the settings</h2>
+<div class="scroll box differing" tabindex="0"><table><tr><th>setting</th>
 {%- for run in runs %}<th>{{ dot(loop.index0) }} {{ run.name }}</th>{% endfor %}</tr>
 {%- for name, values in differing %}<tr><td><code>{{ name }}</code></td>
 {%- for value in values %}<td class="value mono">{{ value }}</td>{% endfor %}</tr>{% endfor %}</table></div>
@@ -2859,7 +2814,7 @@ TEMPLATE = """<!doctype html>
  aria-label="score and held-out figure over the steps">
 {%- for name, path in s.paths.items() %}<path class="{{ name }}" d="{{ path }}" fill="none" stroke-width="1.4"
  vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
-<figcaption class="small soft">steps {{ s.steps[0] }} to {{ s.steps[1] }}:
+<figcaption class="small soft">each in its own range, steps {{ s.steps[0] }} to {{ s.steps[1] }}:
 {%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
  {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
 </figcaption></figure>
@@ -2885,15 +2840,6 @@ TEMPLATE = """<!doctype html>
 {%- if run.not_judged %}<p class="small soft">Not judged, as the log has no figures for it:
  {{ run.not_judged | join(", ") }}</p>{% endif %}
 </div></article>{% endfor %}</div></section>
-<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots">
-</div></section>
-{%- endif %}
-{%- if samples_kept %}
-<section id="samples"><h2>Samples</h2>
-{%- if samples_kept < samples_of %}<p class="small soft" id="thinned">{{ "{:,}".format(samples_kept) }} of
- {{ "{:,}".format(samples_of) }} samples are in this page, whole groups spread over the steps, to keep it below
- {{ max_mb }} MB; --max_mb gives it more, samples.jsonl has all.</p>{% endif %}
-<noscript><p>The samples need JavaScript.</p></noscript><div id="browser"></div></section>
 {%- endif %}
 {%- if evaluations %}
 <section id="evaluations"><h2>Evaluations</h2>
@@ -2907,6 +2853,17 @@ TEMPLATE = """<!doctype html>
 {%- for test in e.tests %}<li>{{ test }}</li>{% endfor %}</ul>{% endif %}
 {%- if e.problem %}<p class="soft">No paired test: {{ e.problem }}</p>{% endif %}
 </div>{% endfor %}</section>
+{%- endif %}
+{%- if runs %}
+<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots">
+</div></section>
+{%- endif %}
+{%- if samples_kept %}
+<section id="samples"><h2>Samples</h2>
+{%- if samples_kept < samples_of %}<p class="small soft" id="thinned">{{ "{:,}".format(samples_kept) }} of
+ {{ "{:,}".format(samples_of) }} samples are in this page, whole groups spread over the steps, to keep it below
+ {{ max_mb }} MB; --max_mb gives it more, samples.jsonl has all.</p>{% endif %}
+<noscript><p>The samples need JavaScript.</p></noscript><div id="browser"></div></section>
 {%- endif %}
 {%- if runs %}
 <section id="time"><h2>Time and memory</h2><div class="cards">
@@ -2937,11 +2894,11 @@ TEMPLATE = """<!doctype html>
 </div>{% endfor %}</div></section>
 {%- endif %}
 </main>
-<script type="text/plain" id="curve-data">{{ curve_data }}</script>
-<script type="text/plain" id="sample-data">{{ sample_data }}</script>
-<script type="text/plain" id="sample-names">{{ sample_names }}</script>
-<script type="text/plain" id="plot-library">{{ library }}</script>
-<script nonce="{{ nonce }}">{{ script }}</script>
+<script type="text/plain" id="curve-data">{{ curve_data | safe }}</script>
+<script type="text/plain" id="sample-data">{{ sample_data | safe }}</script>
+<script type="text/plain" id="sample-names">{{ sample_names | safe }}</script>
+<script type="text/plain" id="plot-library">{{ library | safe }}</script>
+<script nonce="{{ nonce }}">{{ script | safe }}</script>
 </body></html>
 """
 
@@ -3532,20 +3489,24 @@ function showDetail(place, index) {
   if (chosen) chosen.parentNode.scrollLeft = chosen.offsetLeft - chosen.parentNode.offsetLeft;
 }
 
-// Of each source, the prompts of its first held-out evaluation that its last one has too.
+// What both lists of rows have a prompt of: [row of the first, row of the second].
+function samePrompts(before, after) {
+  const known = new Map(after.map(row => [row[PROMPT], row]));
+  return before.filter(row => known.has(row[PROMPT])).map(row => [row, known.get(row[PROMPT])]);
+}
+
+// Of each run the prompts of its first and its last held-out evaluation, and those that two of evaluation.py share.
 function beforeAndAfter() {
-  const pairs = [];
+  const pairs = [], evaluated = [];
   samples.names.forEach((name, run) => {
-    const rows = samples.rows.filter(row => row[RUN] === run && row[KIND] === "eval" && row[STEP] !== null);
-    if (!rows.length) return;
-    const ends = [Math.min, Math.max].map(pick => rows.reduce((at, row) => pick(at, row[STEP]), rows[0][STEP]));
-    const [first, last] = ends;
+    const rows = samples.rows.filter(row => row[RUN] === run && row[KIND] !== "train");
+    const steps = rows.map(row => row[STEP]).filter(step => step !== null);
+    if (rows.length && !steps.length) evaluated.push(rows);
+    const [first, last] = [Math.min, Math.max].map(pick => steps.reduce((a, b) => pick(a, b), steps[0]));
     if (first === last) return;
-    const after = new Map(rows.filter(row => row[STEP] === last).map(row => [row[PROMPT], row]));
-    for (const row of rows) {
-      if (row[STEP] === first && after.has(row[PROMPT])) pairs.push([row, after.get(row[PROMPT])]);
-    }
+    pairs.push(...samePrompts(...[first, last].map(step => rows.filter(row => row[STEP] === step))));
   });
+  if (evaluated.length > 1) pairs.push(...samePrompts(evaluated[0], evaluated[evaluated.length - 1]));
   return pairs;
 }
 
@@ -3572,7 +3533,8 @@ function difference(a, b) {
 function pairBox([before, after]) {
   const parts = difference(lineText(before), lineText(after));
   const side = (row, name, mine, mark) => el("div", {},
-    el("h4", {}, `${name}, step ${row[STEP]}: score ${figure(row[SCORE])}`),
+    el("h4", {}, `${name}, ${row[STEP] === null ? samples.names[row[RUN]] : "step " + row[STEP]}: ` +
+      `score ${figure(row[SCORE])}`),
     el("pre", {}, ...parts.filter(([kind]) => kind === 0 || kind === mine)
       .map(([kind, text]) => el(kind === 0 ? "span" : mark, {}, shown(text)))));
   return el("div", {class: "box", style: "margin-bottom:.7rem"},
@@ -3583,7 +3545,8 @@ function pairBox([before, after]) {
 
 function showPairs(place, pairs, count = 20) {
   const more = el("button", {type: "button", onclick: () => showPairs(place, pairs, count + 50)}, "more");
-  place.replaceChildren(el("p", {class: "small soft"}, "Held-out prompts at the first and the last evaluation."),
+  place.replaceChildren(el("p", {class: "small soft"},
+    "The same held-out prompts at the first and at the last evaluation; what differs is marked."),
     ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
 }
 
@@ -3605,7 +3568,7 @@ SEEN = {number: f"⟦U+{number:04X}⟧" for number in UNSEEN}
 
 
 def text_as_seen(value):
-    """Text whose unseen characters are shown by their number; what is no text, or markup of the page's own, stays."""
+    """Text whose unseen characters are shown by their number; the template's own parts, and what is no text, stay."""
     return value.translate(SEEN) if type(value) is str else value
 
 
@@ -3654,8 +3617,6 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
         max_mb: what the page may be large; samples are thinned for it.
         every: seconds after which the page loads itself again; 0 for never.
     """
-    from markupsafe import Markup
-
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
     shown_runs = [
@@ -3669,7 +3630,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
     room = 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000
     sample_data, kept = packed_samples(ordered, room)
     present = {
-        **{"runs": bool(runs), "curves": bool(runs), "samples": kept, "evaluations": bool(tables)},
+        **{"runs": bool(runs), "evaluations": bool(tables), "curves": bool(runs), "samples": kept},
         **{"time": bool(runs), "settings": bool(runs)},
     }
     script = SCRIPT_BASE + SCRIPT_CURVES + SCRIPT_SAMPLES + SCRIPT_DETAIL
@@ -3691,12 +3652,12 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             samples_kept=kept,
             samples_of=sum(len(source.samples) for source in ordered),
             max_mb=f"{max_mb:g}",
-            style=Markup(STYLE),
-            script=Markup(script),
-            curve_data=Markup(curve_data.decode()),
-            sample_data=Markup(sample_data.decode()),
-            sample_names=Markup(names),
-            library=Markup(library.decode()) if runs else "",
+            style=STYLE,
+            script=script,
+            curve_data=curve_data.decode(),
+            sample_data=sample_data.decode(),
+            sample_names=names,
+            library=library.decode() if runs else "",
         )
     )
 
@@ -3780,8 +3741,20 @@ def run(argv: list[str]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    given = sys.argv[1:] if argv is None else argv
-    return exit_code(lambda: run(given), "mend it and call it again", "stopped; the page is as it was last written")
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except OSError as error:
+        print(
+            f"error: got {error}; expected to read the logs and to write the page; mend it and try again",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt:
+        say("stopped; the page is as it was last written")
+        return 130
 
 
 if __name__ == "__main__":

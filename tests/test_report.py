@@ -495,6 +495,8 @@ def test_hostile_text_is_shown_and_never_runs(browser, site):
         "return document.querySelector('#sample-detail .chosen > div pre').textContent; })"
     )
     assert texts == [text if as_seen is None else as_seen for text, as_seen in HOSTILE.items()]
+    last = browser.execute_script("return document.querySelector('#sample-detail .chosen p').textContent")
+    assert last == f"<img src=x onerror={PWN}> 1.9 · +1.5 against its group's mean · note: {texts[18]}"
     assert browser.execute_script("return [window.pwned, document.title.includes('<img')]") == [None, True]
     inside = "#main script, #main img, #main iframe, #main base, #main style, #main a[href^=java], [onerror], [onload]"
     assert browser.execute_script("return document.querySelectorAll(arguments[0]).length", inside) == 0

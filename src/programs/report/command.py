@@ -5,7 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-from parts.exit_codes import exit_code
 from parts.messages import UserError, need, say
 from parts.output_folder import write_text
 from programs.report.page import MARK, make_page, plot_library
@@ -88,8 +87,20 @@ def run(argv: list[str]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    given = sys.argv[1:] if argv is None else argv
-    return exit_code(lambda: run(given), "mend it and call it again", "stopped; the page is as it was last written")
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except OSError as error:
+        print(
+            f"error: got {error}; expected to read the logs and to write the page; mend it and try again",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt:
+        say("stopped; the page is as it was last written")
+        return 130
 
 
 if __name__ == "__main__":

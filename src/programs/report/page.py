@@ -28,7 +28,7 @@ SEEN = {number: f"⟦U+{number:04X}⟧" for number in UNSEEN}
 
 
 def text_as_seen(value):
-    """Text whose unseen characters are shown by their number; what is no text, or markup of the page's own, stays."""
+    """Text whose unseen characters are shown by their number; the template's own parts, and what is no text, stay."""
     return value.translate(SEEN) if type(value) is str else value
 
 
@@ -77,8 +77,6 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
         max_mb: what the page may be large; samples are thinned for it.
         every: seconds after which the page loads itself again; 0 for never.
     """
-    from markupsafe import Markup
-
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
     shown_runs = [
@@ -92,7 +90,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
     room = 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000
     sample_data, kept = packed_samples(ordered, room)
     present = {
-        **{"runs": bool(runs), "curves": bool(runs), "samples": kept, "evaluations": bool(tables)},
+        **{"runs": bool(runs), "evaluations": bool(tables), "curves": bool(runs), "samples": kept},
         **{"time": bool(runs), "settings": bool(runs)},
     }
     script = SCRIPT_BASE + SCRIPT_CURVES + SCRIPT_SAMPLES + SCRIPT_DETAIL
@@ -114,11 +112,11 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             samples_kept=kept,
             samples_of=sum(len(source.samples) for source in ordered),
             max_mb=f"{max_mb:g}",
-            style=Markup(STYLE),
-            script=Markup(script),
-            curve_data=Markup(curve_data.decode()),
-            sample_data=Markup(sample_data.decode()),
-            sample_names=Markup(names),
-            library=Markup(library.decode()) if runs else "",
+            style=STYLE,
+            script=script,
+            curve_data=curve_data.decode(),
+            sample_data=sample_data.decode(),
+            sample_names=names,
+            library=library.decode() if runs else "",
         )
     )

@@ -94,9 +94,10 @@ padding-bottom:.4rem}
 .odd{background:var(--cut);color:var(--bad);border-radius:.2rem;font-size:.85em;padding:0 .15em}
 ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
+.differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
 main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
 #overview td:nth-child(2){white-space:normal;min-width:11rem}
-#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
+#evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
 .hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}

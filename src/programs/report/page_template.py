@@ -10,7 +10,7 @@ TEMPLATE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>{{ title }}</title>
-<style>{{ style }}</style>
+<style>{{ style | safe }}</style>
 </head>
 <body{% if every %} data-every="{{ every }}"{% endif %}>
 <a class="skip" href="#main">to the content</a>
@@ -54,7 +54,8 @@ TEMPLATE = """<!doctype html>
 <td class="number">{{ count(run.spent.steps) }}</td><td class="number">{{ count(run.spent.samples) }}</td>
 <td class="number">{{ seconds(run.spent.seconds) }}</td></tr>{% endfor %}</table></div>
 {%- if differing %}
-<h2 id="differs">What differs in the settings</h2><div class="scroll box"><table><tr><th>setting</th>
+<h2 id="differs">What differs in the settings</h2>
+<div class="scroll box differing" tabindex="0"><table><tr><th>setting</th>
 {%- for run in runs %}<th>{{ dot(loop.index0) }} {{ run.name }}</th>{% endfor %}</tr>
 {%- for name, values in differing %}<tr><td><code>{{ name }}</code></td>
 {%- for value in values %}<td class="value mono">{{ value }}</td>{% endfor %}</tr>{% endfor %}</table></div>
@@ -79,7 +80,7 @@ TEMPLATE = """<!doctype html>
  aria-label="score and held-out figure over the steps">
 {%- for name, path in s.paths.items() %}<path class="{{ name }}" d="{{ path }}" fill="none" stroke-width="1.4"
  vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
-<figcaption class="small soft">steps {{ s.steps[0] }} to {{ s.steps[1] }}:
+<figcaption class="small soft">each in its own range, steps {{ s.steps[0] }} to {{ s.steps[1] }}:
 {%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
  {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
 </figcaption></figure>
@@ -105,15 +106,6 @@ TEMPLATE = """<!doctype html>
 {%- if run.not_judged %}<p class="small soft">Not judged, as the log has no figures for it:
  {{ run.not_judged | join(", ") }}</p>{% endif %}
 </div></article>{% endfor %}</div></section>
-<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots">
-</div></section>
-{%- endif %}
-{%- if samples_kept %}
-<section id="samples"><h2>Samples</h2>
-{%- if samples_kept < samples_of %}<p class="small soft" id="thinned">{{ "{:,}".format(samples_kept) }} of
- {{ "{:,}".format(samples_of) }} samples are in this page, whole groups spread over the steps, to keep it below
- {{ max_mb }} MB; --max_mb gives it more, samples.jsonl has all.</p>{% endif %}
-<noscript><p>The samples need JavaScript.</p></noscript><div id="browser"></div></section>
 {%- endif %}
 {%- if evaluations %}
 <section id="evaluations"><h2>Evaluations</h2>
@@ -127,6 +119,17 @@ TEMPLATE = """<!doctype html>
 {%- for test in e.tests %}<li>{{ test }}</li>{% endfor %}</ul>{% endif %}
 {%- if e.problem %}<p class="soft">No paired test: {{ e.problem }}</p>{% endif %}
 </div>{% endfor %}</section>
+{%- endif %}
+{%- if runs %}
+<section id="curves"><h2>Curves</h2><noscript><p>The curves need JavaScript.</p></noscript><div id="plots">
+</div></section>
+{%- endif %}
+{%- if samples_kept %}
+<section id="samples"><h2>Samples</h2>
+{%- if samples_kept < samples_of %}<p class="small soft" id="thinned">{{ "{:,}".format(samples_kept) }} of
+ {{ "{:,}".format(samples_of) }} samples are in this page, whole groups spread over the steps, to keep it below
+ {{ max_mb }} MB; --max_mb gives it more, samples.jsonl has all.</p>{% endif %}
+<noscript><p>The samples need JavaScript.</p></noscript><div id="browser"></div></section>
 {%- endif %}
 {%- if runs %}
 <section id="time"><h2>Time and memory</h2><div class="cards">
@@ -157,10 +160,10 @@ TEMPLATE = """<!doctype html>
 </div>{% endfor %}</div></section>
 {%- endif %}
 </main>
-<script type="text/plain" id="curve-data">{{ curve_data }}</script>
-<script type="text/plain" id="sample-data">{{ sample_data }}</script>
-<script type="text/plain" id="sample-names">{{ sample_names }}</script>
-<script type="text/plain" id="plot-library">{{ library }}</script>
-<script nonce="{{ nonce }}">{{ script }}</script>
+<script type="text/plain" id="curve-data">{{ curve_data | safe }}</script>
+<script type="text/plain" id="sample-data">{{ sample_data | safe }}</script>
+<script type="text/plain" id="sample-names">{{ sample_names | safe }}</script>
+<script type="text/plain" id="plot-library">{{ library | safe }}</script>
+<script nonce="{{ nonce }}">{{ script | safe }}</script>
 </body></html>
 """

@@ -86,20 +86,24 @@ function showDetail(place, index) {
   if (chosen) chosen.parentNode.scrollLeft = chosen.offsetLeft - chosen.parentNode.offsetLeft;
 }
 
-// Of each source, the prompts of its first held-out evaluation that its last one has too.
+// What both lists of rows have a prompt of: [row of the first, row of the second].
+function samePrompts(before, after) {
+  const known = new Map(after.map(row => [row[PROMPT], row]));
+  return before.filter(row => known.has(row[PROMPT])).map(row => [row, known.get(row[PROMPT])]);
+}
+
+// Of each run the prompts of its first and its last held-out evaluation, and those that two of evaluation.py share.
 function beforeAndAfter() {
-  const pairs = [];
+  const pairs = [], evaluated = [];
   samples.names.forEach((name, run) => {
-    const rows = samples.rows.filter(row => row[RUN] === run && row[KIND] === "eval" && row[STEP] !== null);
-    if (!rows.length) return;
-    const ends = [Math.min, Math.max].map(pick => rows.reduce((at, row) => pick(at, row[STEP]), rows[0][STEP]));
-    const [first, last] = ends;
+    const rows = samples.rows.filter(row => row[RUN] === run && row[KIND] !== "train");
+    const steps = rows.map(row => row[STEP]).filter(step => step !== null);
+    if (rows.length && !steps.length) evaluated.push(rows);
+    const [first, last] = [Math.min, Math.max].map(pick => steps.reduce((a, b) => pick(a, b), steps[0]));
     if (first === last) return;
-    const after = new Map(rows.filter(row => row[STEP] === last).map(row => [row[PROMPT], row]));
-    for (const row of rows) {
-      if (row[STEP] === first && after.has(row[PROMPT])) pairs.push([row, after.get(row[PROMPT])]);
-    }
+    pairs.push(...samePrompts(...[first, last].map(step => rows.filter(row => row[STEP] === step))));
   });
+  if (evaluated.length > 1) pairs.push(...samePrompts(evaluated[0], evaluated[evaluated.length - 1]));
   return pairs;
 }
 
@@ -126,7 +130,8 @@ function difference(a, b) {
 function pairBox([before, after]) {
   const parts = difference(lineText(before), lineText(after));
   const side = (row, name, mine, mark) => el("div", {},
-    el("h4", {}, `${name}, step ${row[STEP]}: score ${figure(row[SCORE])}`),
+    el("h4", {}, `${name}, ${row[STEP] === null ? samples.names[row[RUN]] : "step " + row[STEP]}: ` +
+      `score ${figure(row[SCORE])}`),
     el("pre", {}, ...parts.filter(([kind]) => kind === 0 || kind === mine)
       .map(([kind, text]) => el(kind === 0 ? "span" : mark, {}, shown(text)))));
   return el("div", {class: "box", style: "margin-bottom:.7rem"},
@@ -137,7 +142,8 @@ function pairBox([before, after]) {
 
 function showPairs(place, pairs, count = 20) {
   const more = el("button", {type: "button", onclick: () => showPairs(place, pairs, count + 50)}, "more");
-  place.replaceChildren(el("p", {class: "small soft"}, "Held-out prompts at the first and the last evaluation."),
+  place.replaceChildren(el("p", {class: "small soft"},
+    "The same held-out prompts at the first and at the last evaluation; what differs is marked."),
     ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
 }
 
