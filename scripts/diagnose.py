@@ -733,7 +733,7 @@ def as_number(value) -> float | None:
         value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -741,6 +741,11 @@ def is_finite(value) -> bool:
     """Whether a JSON or console value is a finite number."""
     number = as_number(value)
     return number is not None and math.isfinite(number)
+
+
+def step_of(row: dict) -> int:
+    """The step of a log entry; 0 where it says none."""
+    return int(float(as_number(row.get("step")))) if is_finite(row.get("step")) else 0
 
 
 def read_text(path: Path) -> str:
@@ -898,7 +903,7 @@ def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     run.rows = rows
     held_out: dict[int, list[float]] = {}
     for row in rows:
-        step = int(as_number(row.get("step")) or 0)
+        step = step_of(row)
         for key, raw in row.items():
             name, value = common_name(str(key), dialect), as_number(raw)
             if name is None or value is None:
@@ -933,7 +938,7 @@ def numbered(rows: list[dict]) -> list[dict]:
     step = 0
     for row in rows:
         is_training = "loss" in row or "reward" in row
-        step = int(as_number(row.get("step")) or (step + 1 if is_training else step))
+        step = step_of(row) or (step + 1 if is_training else step)
         row["step"] = step
     return rows
 
@@ -1244,7 +1249,7 @@ def check_repetition(run: LoggedRun):
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
-            of_step = by_step.setdefault(int(as_number(row.get("step")) or 0), [])
+            of_step = by_step.setdefault(step_of(row), [])
             of_step += [repeats(text)] if len(of_step) < TEXTS else []
     shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
     if shares and list(shares.values())[-1] > 0.5:

@@ -940,7 +940,7 @@ def as_number(value) -> float | None:
         value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -948,6 +948,11 @@ def is_finite(value) -> bool:
     """Whether a JSON or console value is a finite number."""
     number = as_number(value)
     return number is not None and math.isfinite(number)
+
+
+def step_of(row: dict) -> int:
+    """The step of a log entry; 0 where it says none."""
+    return int(float(as_number(row.get("step")))) if is_finite(row.get("step")) else 0
 
 
 def read_text(path: Path) -> str:
@@ -1105,7 +1110,7 @@ def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     run.rows = rows
     held_out: dict[int, list[float]] = {}
     for row in rows:
-        step = int(as_number(row.get("step")) or 0)
+        step = step_of(row)
         for key, raw in row.items():
             name, value = common_name(str(key), dialect), as_number(raw)
             if name is None or value is None:
@@ -1140,7 +1145,7 @@ def numbered(rows: list[dict]) -> list[dict]:
     step = 0
     for row in rows:
         is_training = "loss" in row or "reward" in row
-        step = int(as_number(row.get("step")) or (step + 1 if is_training else step))
+        step = step_of(row) or (step + 1 if is_training else step)
         row["step"] = step
     return rows
 
@@ -1451,7 +1456,7 @@ def check_repetition(run: LoggedRun):
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
-            of_step = by_step.setdefault(int(as_number(row.get("step")) or 0), [])
+            of_step = by_step.setdefault(step_of(row), [])
             of_step += [repeats(text)] if len(of_step) < TEXTS else []
     shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
     if shares and list(shares.values())[-1] > 0.5:
@@ -2061,7 +2066,7 @@ def groups_in_order(glossary: dict[str, dict]) -> list[str]:
 
 # ---------------------------------------------------------------------------- sources (src/programs/report/sources.py)
 
-LOGS = ("metrics.jsonl", "samples.jsonl", "summary.json", "results.json", "trainer_state.json")
+LOGS = ("*.json", "*.jsonl", "*.log", "checkpoint-*/trainer_state.json")  # of a folder that is watched
 
 
 @dataclass
@@ -2130,7 +2135,7 @@ def last_changes(paths: list[Path]) -> list[tuple]:
     """Size and time of every log file, which tell whether there is something new."""
     files = []
     for path in paths:
-        files += [path] if path.is_file() else [path / name for name in LOGS]
+        files += [file for pattern in LOGS for file in path.glob(pattern)] if path.is_dir() else [path]
     states = [file.stat() for file in files if file.is_file()]
     return [(state.st_size, state.st_mtime_ns) for state in states]
 
@@ -2156,7 +2161,7 @@ def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
     for row in run.rows:
         value = as_number(row.get(key))
         if value is not None and math.isfinite(value):
-            found[int(as_number(row.get("step")) or 0)] = value
+            found[step_of(row)] = value
     return sorted(found.items())
 
 
@@ -2323,7 +2328,7 @@ def series_of(run: LoggedRun) -> dict[str, dict]:
     """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
     dialect, names, found = dialect_of(run), {}, {}
     for row in run.rows:
-        step = int(as_number(row.get("step")) or 0)
+        step = step_of(row)
         for key, raw in row.items():
             value = None if key in HIDDEN else as_number(raw)
             if value is None:
@@ -2378,7 +2383,7 @@ def curves_of(sources: list[Source]) -> dict:
             for f in source.verdict["findings"]
             if f["severity"] == "finding"
         ]
-        run = {"name": source.name, "setting": setting, "seed": source.run.config.get("seed")}
+        run = {"name": source.name, "setting": setting}
         run |= {"checkpoints": checkpoint_steps(source.folder), "evaluations": sorted(evaluated), "findings": marks}
         runs.append(run)
         for name, entry in series.items():
@@ -2540,10 +2545,10 @@ def sample_row(run: int, row: dict) -> list:
         score = next(iter(rewards.values()), None)
     kind = row.get("kind", row.get("task", "train"))
     others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
-    step, finished = row.get("step"), row.get("finished", row.get("finish") not in ("length", "limit"))
+    step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")
     return [
-        *(run, int(float(step)) if is_finite(step) else None, str(kind), number_or_none(score), int(bool(finished))),
+        *(run, int(step) if is_finite(step) else None, str(kind), number_or_none(score), int(bool(finished))),
         *(cut_text(row.get("prompt", "")), "" if text is None else cut_text(text), rewards, others),
     ]
 
@@ -2586,16 +2591,33 @@ def packed(parts: Iterable[bytes]) -> bytes:
 
 def packed_json(value) -> bytes:
     """Base64 of the gzip of a value's JSON."""
-    return packed([json.dumps(value, separators=(",", ":"), allow_nan=False).encode()])
+    return packed([json_text(value).encode()])
+
+
+def without_nan(value):
+    """A value whose numbers that are not finite, which JSON does not know, are text."""
+    if isinstance(value, dict):
+        return {key: without_nan(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [without_nan(x) for x in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+def json_text(value) -> str:
+    """A value as JSON that browsers read."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(without_nan(value), separators=(",", ":"))
 
 
 def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
     """The JSON {"rows": …, "prompts": …} of rows, in parts; a prompt stands in it once."""
     prompts, before = {}, b'{"rows":['
     for row in rows:
-        prompt = row[5] if isinstance(row[5], str) else json.dumps(row[5])
+        prompt = row[5] if isinstance(row[5], str) else json_text(row[5])
         number = prompts.setdefault((type(row[5]), prompt), len(prompts))
-        yield before + json.dumps([*row[:5], number, *row[6:]], separators=(",", ":")).encode()
+        yield before + json_text([*row[:5], number, *row[6:]]).encode()
         before = b","
     texts = (json.dumps(prompt) if kind is str else prompt for kind, prompt in prompts)
     yield (b"" if before == b"," else before) + f'],"prompts":[{",".join(texts)}]}}'.encode()
@@ -3707,6 +3729,8 @@ def write_page(args: argparse.Namespace, path: Path, library: bytes) -> tuple[li
 
 def watch(args: argparse.Namespace, path: Path, library: bytes) -> None:
     """Renew the page whenever a log has changed, until all runs have ended."""
+    for source in args.runs:
+        need(source.exists(), f"got {source}, which does not exist; expected a run; try again once it has begun")
     say(f"watching {len(args.runs)} logs; Ctrl-C ends it, the page stays")
     before = None
     while True:
@@ -3714,6 +3738,8 @@ def watch(args: argparse.Namespace, path: Path, library: bytes) -> None:
         if changes != before:
             sources, failed = write_page(args, path, library)
             before = changes
+            for bad in failed:
+                say(f"waiting: {bad['error']}")
             if sources and not failed and all((source.folder / "summary.json").is_file() for source in sources):
                 write_text(path, make_page(sources, failed, library, args.max_mb))
                 return

@@ -170,6 +170,16 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
     assert [row[6] for row in data_in(page, "sample")["rows"]] == ["a", "\ufffd\ufffd<b>"]
 
 
+def test_numbers_that_are_none_do_not_end_it(tmp_path):
+    rows = metrics(20)
+    rows[3]["step"], rows[4]["policy/entropy"] = math.inf, 10**400
+    make_run(tmp_path / "run", rows)
+    entropy = next(
+        m for m in data_in(page_of(tmp_path, tmp_path / "run"), "curve")["metrics"] if m["name"] == "policy/entropy"
+    )
+    assert entropy["series"][0]["x"] == [0, 1, 2, *range(5, 21)]  # step 3 lost its number, step 4 its value
+
+
 # ------------------------------------------------------------------------------------------------ several runs
 
 
@@ -352,7 +362,7 @@ def site(tmp_path_factory):
     texts = [*HOSTILE]
     samples = [
         {"step": 1 + i // 4, "kind": "train", "prompt": texts[-1 - i // 4], "completion": text, "score": float(i)}
-        | {"rewards": {texts[2]: i / 10}, "finished": i != 3, "note": texts[i - 1][:99]}
+        | {"rewards": {texts[2]: i / 10, "odd": math.nan}, "finished": i != 3, "note": texts[i - 1][:99]}
         for i, text in enumerate(texts)
     ]
     talk = [{"role": "user", "content": texts[0]}, {"role": texts[1], "content": texts[2]}]
@@ -366,6 +376,8 @@ def site(tmp_path_factory):
     )
     tokens = {"tokens": ["to", texts[0]], "logprobs": [-0.1, -4.0], "advantages": [1.0, -1.0]}
     samples.append({"step": 9, "kind": "train", "prompt": "t", "completion": "to", "score": 0.5, **tokens})
+    samples[4] |= {"turn_rewards": [math.inf, None], "huge": 10**400, "__proto__": {"score": 1}}
+    samples[5]["step"] = math.nan
     for step, said in ((0, "the answer is five"), (20, "the answer is <b>four</b>")):
         samples.append({"step": step, "kind": "eval", "prompt": "2+2=", "completion": said, "score": step / 20})
     for i, name in enumerate(names):
@@ -496,7 +508,7 @@ def test_hostile_text_is_shown_and_never_runs(browser, site):
     )
     assert texts == [text if as_seen is None else as_seen for text, as_seen in HOSTILE.items()]
     last = browser.execute_script("return document.querySelector('#sample-detail .chosen p').textContent")
-    assert last == f"<img src=x onerror={PWN}> 1.9 · +1.5 against its group's mean · note: {texts[18]}"
+    assert last == f"<img src=x onerror={PWN}> 1.9 · odd – · +1.5 against its group's mean · note: {texts[18]}"
     assert browser.execute_script("return [window.pwned, document.title.includes('<img')]") == [None, True]
     inside = "#main script, #main img, #main iframe, #main base, #main style, #main a[href^=java], [onerror], [onload]"
     assert browser.execute_script("return document.querySelectorAll(arguments[0]).length", inside) == 0

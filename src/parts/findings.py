@@ -4,7 +4,7 @@ import math
 import statistics
 
 from parts.finding_thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
-from parts.log_reading import as_number, common_name, dialect_of
+from parts.log_reading import as_number, common_name, dialect_of, step_of
 from parts.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
 from parts.metric_names import SETTINGS
 from parts.tool_findings import check_tools, check_turns
@@ -148,7 +148,7 @@ def check_repetition(run: LoggedRun):
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
-            of_step = by_step.setdefault(int(as_number(row.get("step")) or 0), [])
+            of_step = by_step.setdefault(step_of(row), [])
             of_step += [repeats(text)] if len(of_step) < TEXTS else []
     shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
     if shares and list(shares.values())[-1] > 0.5:

@@ -25,7 +25,7 @@ def as_number(value) -> float | None:
         value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -33,6 +33,11 @@ def is_finite(value) -> bool:
     """Whether a JSON or console value is a finite number."""
     number = as_number(value)
     return number is not None and math.isfinite(number)
+
+
+def step_of(row: dict) -> int:
+    """The step of a log entry; 0 where it says none."""
+    return int(float(as_number(row.get("step")))) if is_finite(row.get("step")) else 0
 
 
 def read_text(path: Path) -> str:
@@ -190,7 +195,7 @@ def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
     run.rows = rows
     held_out: dict[int, list[float]] = {}
     for row in rows:
-        step = int(as_number(row.get("step")) or 0)
+        step = step_of(row)
         for key, raw in row.items():
             name, value = common_name(str(key), dialect), as_number(raw)
             if name is None or value is None:
@@ -225,7 +230,7 @@ def numbered(rows: list[dict]) -> list[dict]:
     step = 0
     for row in rows:
         is_training = "loss" in row or "reward" in row
-        step = int(as_number(row.get("step")) or (step + 1 if is_training else step))
+        step = step_of(row) or (step + 1 if is_training else step)
         row["step"] = step
     return rows
 

@@ -68,6 +68,8 @@ BUNDLE_PINS = {
     "pyyaml": "6.0.3",
     "tqdm": "4.70.1",
     "matplotlib": "3.11.2",
+    "plotly": "7.1.0",
+    "jinja2": "3.1.6",
     "tensorboard": "2.21.0",
     "wandb": "0.31.0",
     "trackio": "0.43.0",

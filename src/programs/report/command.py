@@ -53,6 +53,8 @@ def write_page(args: argparse.Namespace, path: Path, library: bytes) -> tuple[li
 
 def watch(args: argparse.Namespace, path: Path, library: bytes) -> None:
     """Renew the page whenever a log has changed, until all runs have ended."""
+    for source in args.runs:
+        need(source.exists(), f"got {source}, which does not exist; expected a run; try again once it has begun")
     say(f"watching {len(args.runs)} logs; Ctrl-C ends it, the page stays")
     before = None
     while True:
@@ -60,6 +62,8 @@ def watch(args: argparse.Namespace, path: Path, library: bytes) -> None:
         if changes != before:
             sources, failed = write_page(args, path, library)
             before = changes
+            for bad in failed:
+                say(f"waiting: {bad['error']}")
             if sources and not failed and all((source.folder / "summary.json").is_file() for source in sources):
                 write_text(path, make_page(sources, failed, library, args.max_mb))
                 return

@@ -21,16 +21,33 @@ def packed(parts: Iterable[bytes]) -> bytes:
 
 def packed_json(value) -> bytes:
     """Base64 of the gzip of a value's JSON."""
-    return packed([json.dumps(value, separators=(",", ":"), allow_nan=False).encode()])
+    return packed([json_text(value).encode()])
+
+
+def without_nan(value):
+    """A value whose numbers that are not finite, which JSON does not know, are text."""
+    if isinstance(value, dict):
+        return {key: without_nan(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [without_nan(x) for x in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+def json_text(value) -> str:
+    """A value as JSON that browsers read."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(without_nan(value), separators=(",", ":"))
 
 
 def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
     """The JSON {"rows": …, "prompts": …} of rows, in parts; a prompt stands in it once."""
     prompts, before = {}, b'{"rows":['
     for row in rows:
-        prompt = row[5] if isinstance(row[5], str) else json.dumps(row[5])
+        prompt = row[5] if isinstance(row[5], str) else json_text(row[5])
         number = prompts.setdefault((type(row[5]), prompt), len(prompts))
-        yield before + json.dumps([*row[:5], number, *row[6:]], separators=(",", ":")).encode()
+        yield before + json_text([*row[:5], number, *row[6:]]).encode()
         before = b","
     texts = (json.dumps(prompt) if kind is str else prompt for kind, prompt in prompts)
     yield (b"" if before == b"," else before) + f'],"prompts":[{",".join(texts)}]}}'.encode()

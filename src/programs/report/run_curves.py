@@ -3,7 +3,7 @@
 import json
 import math
 
-from parts.log_reading import as_number, dialect_of
+from parts.log_reading import as_number, dialect_of, step_of
 from parts.logged_run import LoggedRun
 from programs.report.metric_groups import FIRST, LOOK_FIRST, explained, groups_in_order, our_name, read_glossary
 from programs.report.run_facts import checkpoint_steps
@@ -18,7 +18,7 @@ def series_of(run: LoggedRun) -> dict[str, dict]:
     """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
     dialect, names, found = dialect_of(run), {}, {}
     for row in run.rows:
-        step = int(as_number(row.get("step")) or 0)
+        step = step_of(row)
         for key, raw in row.items():
             value = None if key in HIDDEN else as_number(raw)
             if value is None:
@@ -73,7 +73,7 @@ def curves_of(sources: list[Source]) -> dict:
             for f in source.verdict["findings"]
             if f["severity"] == "finding"
         ]
-        run = {"name": source.name, "setting": setting, "seed": source.run.config.get("seed")}
+        run = {"name": source.name, "setting": setting}
         run |= {"checkpoints": checkpoint_steps(source.folder), "evaluations": sorted(evaluated), "findings": marks}
         runs.append(run)
         for name, entry in series.items():

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from parts.log_reading import as_number, dialect_of
+from parts.log_reading import as_number, dialect_of, step_of
 from parts.logged_run import LoggedRun
 from parts.paired_tests import wilson_interval
 from programs.report.sources import Source, json_beside
@@ -21,7 +21,7 @@ def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
     for row in run.rows:
         value = as_number(row.get(key))
         if value is not None and math.isfinite(value):
-            found[int(as_number(row.get("step")) or 0)] = value
+            found[step_of(row)] = value
     return sorted(found.items())
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from parts.log_reading import is_finite
+from parts.log_reading import as_number, is_finite
 from programs.report.sources import Source
 
 LONGEST = 100_000  # characters of a text that the page holds
@@ -34,10 +34,10 @@ def sample_row(run: int, row: dict) -> list:
         score = next(iter(rewards.values()), None)
     kind = row.get("kind", row.get("task", "train"))
     others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
-    step, finished = row.get("step"), row.get("finished", row.get("finish") not in ("length", "limit"))
+    step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")
     return [
-        *(run, int(float(step)) if is_finite(step) else None, str(kind), number_or_none(score), int(bool(finished))),
+        *(run, int(step) if is_finite(step) else None, str(kind), number_or_none(score), int(bool(finished))),
         *(cut_text(row.get("prompt", "")), "" if text is None else cut_text(text), rewards, others),
     ]
 

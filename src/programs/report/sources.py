@@ -11,7 +11,7 @@ from parts.logged_run import LoggedRun, UnreadableError
 from parts.messages import UserError
 from parts.verdict import judgement
 
-LOGS = ("metrics.jsonl", "samples.jsonl", "summary.json", "results.json", "trainer_state.json")
+LOGS = ("*.json", "*.jsonl", "*.log", "checkpoint-*/trainer_state.json")  # of a folder that is watched
 
 
 @dataclass
@@ -80,7 +80,7 @@ def last_changes(paths: list[Path]) -> list[tuple]:
     """Size and time of every log file, which tell whether there is something new."""
     files = []
     for path in paths:
-        files += [path] if path.is_file() else [path / name for name in LOGS]
+        files += [file for pattern in LOGS for file in path.glob(pattern)] if path.is_dir() else [path]
     states = [file.stat() for file in files if file.is_file()]
     return [(state.st_size, state.st_mtime_ns) for state in states]
 
