@@ -3,10 +3,13 @@
 What is expected comes from the network alone: forward passes of whole texts without pads or a cache, one row at a time.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from conftest import save_random_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from parts import key_cache, sampling
 from parts.sampling import HFEngine, TurnSampler, turn_sampler
@@ -104,6 +107,28 @@ def test_rooms_grow_rows_leave_and_nothing_changes(engines, monkeypatch):
     assert [ids for ids, _ in found] == [ids for ids, _ in expected]
     check(engine, PROMPTS, found, noise(5))
     assert len({len(ids) for ids, _ in found}) > 3, "rows end at different times"
+
+
+class Waits(TorchDispatchMode):
+    """Counts where the host would wait for a device: a value or a shape that depends on what a tensor holds."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_device_is_waited_for_every_few_tokens_and_nothing_changes(engines, monkeypatch):
+    engine = engines("llama")
+    monkeypatch.setattr(sampling, "steps_between_looks", lambda device: 4)
+    check(engine, PROMPTS, engine.generate(PROMPTS, noise(5)), noise(5))
+    played(engine, turn_sampler(engine))
+    engine.models = dataclasses.replace(engine.models, eos_ids=[engine.models.pad_id])  # no row leaves
+    states, mask, cache = engine.read(PROMPTS)
+    with Waits() as waits:
+        engine.sample(states, mask, cache, noise(5))
+    assert waits.count <= LIMIT // 4 + 2, "and once before the first token, once after the last"
 
 
 def test_what_does_not_fit_one_batch_is_sampled_as_before(engines):
