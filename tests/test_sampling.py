@@ -12,7 +12,9 @@ from conftest import save_random_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parts import key_cache, sampling
+from parts.messages import UserError
 from parts.sampling import HFEngine, TurnSampler, turn_sampler
+from parts.settings import check_trainer
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
@@ -179,3 +181,8 @@ def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
 
     monkeypatch.setattr(key_cache.KeptTexts, "cache_of", faulty)
     assert not HFEngine(engine.config, engine.models).decoding.plain
+
+
+def test_without_reuse_vllm_is_refused():
+    with pytest.raises(UserError, match=r"got reuse_prefill false with vllm.*; expected .*; try --vllm_args"):
+        check_trainer(Config(reuse_prefill=False, rollout_engine="vllm", algorithm="grpo"))
