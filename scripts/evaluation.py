@@ -2411,6 +2411,67 @@ def compute_dtype(config: BaseConfig, device):
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
 
+# ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
+
+BLOCK = 64  # columns that a room grows by
+
+
+@functools.cache
+def roomy_layer():
+    """A DynamicLayer of transformers that copies what it holds every BLOCK tokens, and not for each."""
+    from transformers.cache_utils import DynamicLayer
+
+    class RoomyLayer(DynamicLayer):
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+
+        def __init__(self, keys, values, rooms=None):
+            super().__init__()
+            self.lazy_initialization(keys, values)
+            self.keys, self.values, self.rooms = keys, values, rooms
+
+        def update(self, key_states, value_states, *args, **kwargs):
+            """Append [B, heads, t, D] of new tokens; return those of all."""
+            start = self.keys.shape[2]
+            end = start + key_states.shape[2]
+            if self.rooms is None or end > self.rooms[0].shape[2]:
+                self.rooms = None
+                self.keys, values = roomy(self.keys, end), self.values
+                self.values = None  # one at a time: the old tensors go first
+                self.rooms = self.keys, roomy(values, end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.keys, self.values = (room[:, :, :end] for room in self.rooms)
+            return self.keys, self.values
+
+        def reorder_cache(self, beam_idx):
+            """Keep these rows, in this order."""
+            super().reorder_cache(beam_idx)
+            self.rooms = None
+
+        def batch_select_indices(self, indices):
+            """The same."""
+            super().batch_select_indices(indices)
+            self.rooms = None
+
+    return RoomyLayer
+
+
+def roomy(x, needed: int):
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
+    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    room[:, :, : x.shape[2]] = x
+    return room
+
+
+def give_room(cache) -> None:
+    """Let each layer of a cache that holds the keys and values of all tokens, and nothing else, grow by blocks."""
+    from transformers.cache_utils import Cache, DynamicLayer
+
+    for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
+        if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
+            cache.layers[i] = roomy_layer()(layer.keys, layer.values)
+
+
 # -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
 
 
@@ -4328,6 +4389,7 @@ class LocalModel:
 
         width = max(r.limit for r in requests)
         noise, (logits, mask, cache) = self.noise(requests, width), self.prefill(requests, prefix)
+        give_room(cache)
         n, ends = len(requests), torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
         tokens = torch.zeros(n, width, dtype=torch.long, device=self.device)
         limits = torch.tensor([r.limit for r in requests], device=self.device)

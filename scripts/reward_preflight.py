@@ -2836,6 +2836,11 @@ def inverse_cdf(log_probs, uniform):
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
+def steps_between_looks(device) -> int:
+    """How many tokens are sampled between looks at which rows have ended: for each one a device is waited for."""
+    return 1 if device.type == "cpu" else 8
+
+
 class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
@@ -2910,7 +2915,7 @@ class HFEngine:
         noise = None if noise is None else torch.as_tensor(noise).to(widest_float(device)).to(device)
         rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
         running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
-        mask = torch.cat([mask, mask.new_ones(n, limit)], dim=1)
+        mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
@@ -2920,7 +2925,7 @@ class HFEngine:
                 ended = running & torch.isin(token, ends)
                 lengths[rows] = torch.where(ended, t + 1, lengths[rows])
                 running &= ~ended
-                alive = int(running.sum())
+                alive = int(running.sum()) if t % every == every - 1 else len(rows)
                 if not alive or t + 1 == limit:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row

@@ -245,10 +245,8 @@ def check_trainer(config: BaseConfig) -> None:
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     reused = config.reuse_prefill or config.rollout_engine == "hf"
-    need(
-        reused,
-        "got reuse_prefill false with vllm, which decides that itself; try --vllm_args enable_prefix_caching=false",
-    )
+    got = "got reuse_prefill false with vllm, which has a prefix cache of its own"
+    need(reused, f"{got}; expected the sampler hf; try --vllm_args enable_prefix_caching=false")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
@@ -310,7 +308,9 @@ class Config(BaseConfig):
     )
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
-    reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once")
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other"
+    )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
     check_sync: int = setting(

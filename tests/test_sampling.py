@@ -3,13 +3,18 @@
 What is expected comes from the network alone: forward passes of whole texts without pads or a cache, one row at a time.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from conftest import save_random_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from parts import key_cache, sampling
+from parts.messages import UserError
 from parts.sampling import HFEngine, TurnSampler, turn_sampler
+from parts.settings import check_trainer
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
@@ -106,6 +111,28 @@ def test_rooms_grow_rows_leave_and_nothing_changes(engines, monkeypatch):
     assert len({len(ids) for ids, _ in found}) > 3, "rows end at different times"
 
 
+class Waits(TorchDispatchMode):
+    """Counts where the host would wait for a device: a value or a shape that depends on what a tensor holds."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_device_is_waited_for_every_few_tokens_and_nothing_changes(engines, monkeypatch):
+    engine = engines("llama")
+    monkeypatch.setattr(sampling, "steps_between_looks", lambda device: 4)
+    check(engine, PROMPTS, engine.generate(PROMPTS, noise(5)), noise(5))
+    played(engine, turn_sampler(engine))
+    engine.models = dataclasses.replace(engine.models, eos_ids=[engine.models.pad_id])  # no row leaves
+    states, mask, cache = engine.read(PROMPTS)
+    with Waits() as waits:
+        engine.sample(states, mask, cache, noise(5))
+    assert waits.count <= LIMIT // 4 + 2, "and once before the first token, once after the last"
+
+
 def test_what_does_not_fit_one_batch_is_sampled_as_before(engines):
     engine = engines("llama", rollout_batch_size=5)
     sampler = TurnSampler(engine)
@@ -154,3 +181,8 @@ def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
 
     monkeypatch.setattr(key_cache.KeptTexts, "cache_of", faulty)
     assert not HFEngine(engine.config, engine.models).decoding.plain
+
+
+def test_without_reuse_vllm_is_refused():
+    with pytest.raises(UserError, match=r"got reuse_prefill false with vllm.*; expected .*; try --vllm_args"):
+        check_trainer(Config(reuse_prefill=False, rollout_engine="vllm", algorithm="grpo"))

@@ -137,10 +137,8 @@ def check_trainer(config: BaseConfig) -> None:
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
     reused = config.reuse_prefill or config.rollout_engine == "hf"
-    need(
-        reused,
-        "got reuse_prefill false with vllm, which decides that itself; try --vllm_args enable_prefix_caching=false",
-    )
+    got = "got reuse_prefill false with vllm, which has a prefix cache of its own"
+    need(reused, f"{got}; expected the sampler hf; try --vllm_args enable_prefix_caching=false")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from parts.batches import left_pad
 from parts.cache_probe import Decoding, decoding_gap, measured_decoding, select_rows
 from parts.chat import give_template
+from parts.key_cache import give_room
 from parts.messages import UserError, need, say
 from parts.precision import compute_dtype, widest_float
 from parts.reward_texts import visible_text
@@ -304,6 +305,7 @@ class LocalModel:
 
         width = max(r.limit for r in requests)
         noise, (logits, mask, cache) = self.noise(requests, width), self.prefill(requests, prefix)
+        give_room(cache)
         n, ends = len(requests), torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
         tokens = torch.zeros(n, width, dtype=torch.long, device=self.device)
         limits = torch.tensor([r.limit for r in requests], device=self.device)

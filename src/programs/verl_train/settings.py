@@ -66,7 +66,9 @@ class Config(BaseConfig):
     )
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process (0: its share of a step)")
-    reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once")
+    reuse_prefill: bool = setting(
+        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other"
+    )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take")
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
     check_sync: int = setting(
