@@ -53,7 +53,7 @@ test-verl: setup-verl  ## those of verl, its real trainer on the CPU included: s
 
 test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
 	@if [ -e .venv-vllm/without ]; then \
-	    echo "test-vllm: left out, without $$(cat .venv-vllm/without); make test has stand-ins for vLLM"; \
+	    echo "test-vllm: left out, without $$(cat .venv-vllm/without); make test keeps to what needs no vLLM"; \
 	else \
 	    .venv-vllm/bin/python -m pytest tests/with_vllm $(ARGS) $(NONE_FITS); \
 	fi

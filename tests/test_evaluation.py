@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from fractions import Fraction
 
 import pytest
@@ -1089,28 +1088,6 @@ def test_server(ev, tmp_path, monkeypatch, capsys):
     flags[3] = "bad"
     assert ev.main([*flags, "--task", "math"]) == 2 and "404" in capsys.readouterr().err
     server.shutdown()
-
-
-def test_vllm_speaks_its_interface(ev, monkeypatch, tmp_path):
-    """A stand-in with vLLM's interface: prompts as token ids, outputs with token ids."""
-    seen = {}
-
-    class LLM:
-        def __init__(self, model, **settings):
-            seen.update(model=model, **settings)
-
-        def generate(self, prompts, params, use_tqdm):
-            ids = [45, 46, 2]
-            return [types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=ids)]) for _ in prompts]
-
-    fake = types.SimpleNamespace(LLM=LLM, SamplingParams=lambda **k: seen.setdefault("params", k), __version__="0.30.0")
-    monkeypatch.setitem(sys.modules, "vllm", fake)
-    data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a"}, {"prompt": "b"}])
-    flags = ("--engine", "vllm", "--task", "generation", "--data", data, "--model", TINY_LM)
-    found = run_here(ev, tmp_path / "o", *flags)
-    assert found["tasks"]["generation"]["values"]["length_tokens"]["top"] == [2.0, 2.0]
-    assert seen["params"]["max_tokens"] == 256 and seen["model"] == str(TINY_LM)
-    assert seen["dtype"] == "float32", "auto is fp32 off CUDA; vLLM's own auto follows the checkpoint"
 
 
 # ------------------------------------------------------------------------------------------------ messages

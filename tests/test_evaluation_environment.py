@@ -1,13 +1,11 @@
 """evaluation.py --environment: the conversations and rewards of ppo_train, its figures, files, cache and messages."""
 
 import json
-import sys
-import types
 
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer
-from conftest import EVAL_DATA, ROOT, TINY_LM, save_random_model
+from conftest import EVAL_DATA, ROOT, save_random_model
 
 from parts.environments import load_environments
 from parts.paired_tests import Values, compare_values, summarize
@@ -206,26 +204,6 @@ def test_cached_answers_are_not_asked_again(tmp_path):
         for record in own:
             record["metrics"].pop("tool_seconds")
     assert same == records
-
-
-def test_vllm_plays_by_token_ids(monkeypatch, tmp_path):
-    """A stand-in with vLLM's interface: its tokens are taken as they are."""
-
-    class LLM:
-        def __init__(self, **settings):
-            pass
-
-        def generate(self, prompts, params, use_tqdm):
-            seen.extend(prompt["prompt_token_ids"] for prompt in prompts)
-            return [types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=[45, 46, 2])]) for _ in prompts]
-
-    seen = []
-    stand_in = {"__version__": "0.30.0", "LLM": LLM, "SamplingParams": lambda **k: k}
-    monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(**stand_in))
-    flags = ["--environment", f"{EXAMPLES}:SecondAttempt", "--data", EVAL_DATA, "--limit", 1, "--engine", "vllm"]
-    flags += ["--max_turns", 2, "--max_new_tokens", 24]
-    assert main([*map(str, flags), "--model", str(TINY_LM), "--output_dir", str(tmp_path)]) == 0
-    assert len(seen) == 2 and seen[1][: len(seen[0]) + 3] == [*seen[0], 45, 46, 2]
 
 
 # ------------------------------------------------------------------------------------------------ messages

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import EVAL_DATA, TINY_LM, load_script, run_script, script_env
-from vllm_helpers import ENV, metrics
+from conftest import EVAL_DATA, ROOT, load_script, script_env
+from vllm_helpers import ENV, metrics, with_wider_heads
 
 
 @pytest.fixture(scope="module")
@@ -22,39 +22,51 @@ def folder(tmp_path_factory):
 # ------------------------------------------------------------------------------------------------ evaluation.py
 
 
-def evaluated(folder, name: str, model, *flags) -> tuple[dict, list]:
-    """The values of the task and the completions."""
-    out = folder / name
-    fixed = ["--task", "math", "--data", folder / "eval.jsonl", "--model", model, "--max_new_tokens", 24]
-    code = load_script("evaluation").main([*map(str, [*fixed, "--output_dir", out, "--max_length", 64, *flags])])
+DATA = ROOT / "tests" / "data" / "evaluation"
+PROBLEMS = ["--task", "math", "--data", DATA / "problems.jsonl", "--max_new_tokens", 40, "--cache", "false"]
+FEW_SHOTS = ["--fewshot", 3, "--fewshot_data", DATA / "shots.jsonl", "--chat_template", "off"]
+SETTINGS = {"3 text": FEW_SHOTS, "0 chat": ["--chat_template", "on"]}
+EXAMPLES = ROOT / "examples" / "environments.py"
+PRODUCTS = ["--environment", f"{EXAMPLES}:Calculator", "--data", ROOT / "assets" / "data" / "products_eval.jsonl"]
+PRODUCTS += ["--limit", 24, "--max_turns", 3, "--max_new_tokens", 32, "--max_prompt_tokens", 64, "--cache", "false"]
+ON_VLLM = ["--engine", "vllm", "--vllm_args", "max_num_seqs=16"]
+
+
+def evaluated(out, model, *flags) -> tuple[dict, list]:
+    """Results of the only task, without times, and the lines of samples.jsonl."""
+    code = load_script("evaluation").main([*map(str, ["--model", model, "--output_dir", out, *flags])])
     assert code == 0
-    samples = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
-    return json.loads((out / "results.json").read_text())["tasks"]["math"]["values"], samples
+    (task,) = json.loads((out / "results.json").read_text())["tasks"].values()
+    return task["values"], [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def moved_model(folder):
-    """Another model than the embedded one: its weights, moved."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model = AutoModelForCausalLM.from_pretrained(TINY_LM)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for p in model.parameters():
-            p += 0.02 * torch.randn(p.shape, generator=generator)
-    model.save_pretrained(folder / "moved")
-    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "moved")
-    return folder / "moved"
+def wide(tmp_path_factory):
+    """The stored models with heads of a size that vLLM's kernels on a CPU take; their own are of 12 and 16."""
+    folder = tmp_path_factory.mktemp("wide")
+    sources = {"bos": DATA / "bos", "plain": DATA / "plain", "tools": ROOT / "assets" / "tiny_tools_lm"}
+    return {name: with_wider_heads(source, folder / name) for name, source in sources.items()}
 
 
-@pytest.mark.parametrize("which", ["embedded", "moved"])
-def test_vllm_gives_the_figures_of_the_policy_itself(folder, moved_model, which):
-    model = {"embedded": TINY_LM, "moved": moved_model}[which]
-    ours = evaluated(folder, f"hf_{which}", model)
-    theirs = evaluated(folder, f"vllm_{which}", model, "--engine", "vllm", "--vllm_args", "max_num_seqs=16")
+@pytest.mark.parametrize("how", SETTINGS)
+@pytest.mark.parametrize("name", ["bos", "plain"])
+def test_vllm_gives_the_figures_of_our_engine_and_of_the_harness(tmp_path, wide, name, how):
+    """On the two models whose completions by lm-evaluation-harness are stored."""
+    expected = json.loads((DATA / "oracle.json").read_text())[f"{name} problems {how} 64"]
+    ours = evaluated(tmp_path / "hf", DATA / name, *PROBLEMS, *SETTINGS[how])
+    theirs = evaluated(tmp_path / "vllm", wide[name], *PROBLEMS, *SETTINGS[how], *ON_VLLM)
     assert theirs[0] == ours[0]
-    assert [s["completion"] for s in theirs[1]] == [s["completion"] for s in ours[1]]
+    assert [s["completion"] for s in theirs[1]] == [s["completion"] for s in ours[1]] == expected["texts"]
+
+
+def test_vllm_plays_the_conversations_of_our_engine(tmp_path, wide):
+    """Of a model that calls a tool, by token ids."""
+    ours = evaluated(tmp_path / "hf", ROOT / "assets" / "tiny_tools_lm", *PRODUCTS)
+    theirs = evaluated(tmp_path / "vllm", wide["tools"], *PRODUCTS, *ON_VLLM)
+    for values, _ in (ours, theirs):
+        values.pop("tool_seconds")
+    assert theirs[0] == ours[0] and sum(ours[0]["calls"]["top"]) > 12
+    assert [s["pieces"] for s in theirs[1]] == [s["pieces"] for s in ours[1]]
 
 
 # ------------------------------------------------------------------------------------------------ grpo_train.py
@@ -101,8 +113,8 @@ def test_a_sampler_with_other_weights_ends_trls_run(grpo, folder, fault, step, t
     assert "Traceback" not in said and len(metrics(folder / fault)) < 5
 
 
-def test_a_server_needs_a_gpu(folder):
+def test_a_server_needs_a_gpu(folder, capsys):
     flags = ["--use_vllm=server", "--use_cpu", "--steps=1"]
-    done = run_script("grpo_train", *flags, f"--output_dir={folder / 'served'}", env=ENV, timeout=1800)
-    assert done.returncode == 2 and "try --use_vllm colocate" in done.stderr
+    assert load_script("grpo_train").main([*flags, f"--output_dir={folder / 'served'}"]) == 2
+    assert "try --use_vllm colocate" in capsys.readouterr().err
     assert not (folder / "served").exists()

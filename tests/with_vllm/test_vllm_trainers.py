@@ -212,8 +212,26 @@ def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path,
     assert lines[-1]["eval/reverse_kl"] < 0.5 * lines[0]["eval/reverse_kl"]
 
 
+@pytest.mark.parametrize("more", [["--objective=policy_gradient"], ["--objective=jsd", "--kl_top_k=6"]])
+def test_a_server_teaches_what_the_same_local_model_does(folder, learned, teacher, tmp_path, more):
+    (tmp_path / "few.jsonl").write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:8]))
+    flags = [*more, "--rollout_engine=hf", "--steps=2", "--batch_size=16", f"--eval_data={tmp_path / 'few.jsonl'}"]
+    flags += ["--adam_eps=1e-5"]  # with less, AdamW makes whole steps of gradients that are rounding
+    for name, who in (("served", teacher.wait()), ("local", learned / "final")):
+        assert distill(folder, tmp_path / name, f"--teacher={who}", *flags) == 0
+    served, local = (load_file(tmp_path / name / "final" / "model.safetensors") for name in ("served", "local"))
+    assert max((served[name] - local[name]).abs().max().item() for name in local) < 1e-5
+    lines = zip(metrics(tmp_path / "served"), metrics(tmp_path / "local"), strict=True)
+    losses = [(a["policy/loss"], b["policy/loss"]) for a, b in lines if "policy/loss" in a]
+    assert len(losses) == 2 and all(a == pytest.approx(b, rel=1e-3, abs=1e-5) for a, b in losses)
+
+
 def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
     url = teacher.wait()
     assert distill(folder, tmp_path / "run", f"--teacher={url}", "--kl_top_k=32", "--steps=1") == 2
     told = capsys.readouterr().err
-    assert "prompt_logprobs 32: 400" in told and "--max-logprobs" in told and not (tmp_path / "run").exists()
+    assert (
+        "token ids as prompt, max_tokens 1, prompt_logprobs 32: 400: " in told
+        and "--max-logprobs" in told
+        and not (tmp_path / "run").exists()
+    )

@@ -11,6 +11,7 @@ ENV = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # an engine in a process of its own takes half a minute to start
 }
 os.environ.update(ENV)
 
