@@ -531,7 +531,7 @@ def histogram(rates: list[float]) -> dict[str, int]:
     """Prompts by pass rate; never and always stand apart, as no group of theirs teaches."""
     found = {"0": sum(p == 0 for p in rates)}
     for low, high in BINS:
-        found[f"{low:g} to {high:g}"] = sum((low < p if low == 0 else low <= p) and p < high and p > 0 for p in rates)
+        found[f"{low:g} to {high:g}"] = sum(low <= p < high and p > 0 for p in rates)
     return found | {"1": sum(p == 1 for p in rates)}
 
 
