@@ -67,6 +67,8 @@ BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_l
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    reuse_prefill = True  # a setting of those that sample in every step
+
 
 # ----------------------------------------------------------------- tables (src/programs/generate_dockerfile/tables.py)
 

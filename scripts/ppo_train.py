@@ -123,6 +123,8 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    reuse_prefill = True  # a setting of those that sample in every step
+
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
     """Return a dataclass field that carries its help text; a list default means the flag may be repeated.

@@ -145,6 +145,8 @@ EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
+    reuse_prefill = True  # a setting of those that sample in every step
+
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
     """Parse a command line; an unknown flag ends the program with the nearest known one."""
