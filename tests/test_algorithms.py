@@ -633,6 +633,7 @@ TRL_CASES = [  # not k3_ratio with a sequence's ratio: by that TRL weighs the KL
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "corrected", "kl"), TRL_CASES)
 def test_losses_equal_trl_in_value_and_gradient(monkeypatch, trl_trainers, name, corrected, kl):
     """Every loss type of TRL's GRPOTrainer but vespo, with and without KL, and with its correction for vLLM."""

@@ -227,6 +227,7 @@ def test_file_as_it_is_through_the_command_line(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_verl_file_as_it_is_through_the_command_line(tmp_path):
     path = ASSETS / FILES["verl_train"]
     done = run_script("verl_train", "--config", path, "--output_dir", "run", "--print", cwd=tmp_path)

@@ -64,6 +64,7 @@ def test_every_script_is_copied():
     assert {path.stem for path in SCRIPTS.glob("*.py")} == COMMANDS.keys() | NEED_THE_BUNDLE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_copy_works_alone(name, inputs, tmp_path):
     flags, expected = COMMANDS[name]

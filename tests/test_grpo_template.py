@@ -41,6 +41,7 @@ def test_runs_unchanged_and_learns(unchanged):
     assert any(not torch.equal(a, b) for a, b in zip(merged.parameters(), base.parameters(), strict=True))
 
 
+@pytest.mark.long
 def test_uses_nothing_deprecated_of_its_own(unchanged):
     assert "`gradient_checkpointing` is deprecated" not in unchanged[1].stderr
 

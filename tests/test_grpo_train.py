@@ -454,6 +454,7 @@ def finished(tmp_path_factory):
     return folder, result
 
 
+@pytest.mark.long
 def test_twenty_steps_raise_reward_and_accuracy(finished):
     lines, summary = metrics(finished[0]), json.loads((finished[0] / "summary.json").read_text())
     first, last = (sum(line["reward/mean"] for line in lines[part]) / 5 for part in (slice(1, 6), slice(16, 21)))
@@ -535,6 +536,7 @@ def test_each_loss_trains_two_steps(ours, task, tmp_path, loss_type):
     assert not same(weights(out), weights(TINY_LM, "model.safetensors"))
 
 
+@pytest.mark.long
 def test_lora_trains_merges_and_loads(ours, task, tmp_path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -682,6 +684,7 @@ def uninterrupted(small, tmp_path_factory):
     return out, flags
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "code", "kept"),
     [
@@ -723,6 +726,7 @@ def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path
     assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [[], ["--lora_rank=4"]], ids=["full", "lora"])
 def test_a_longer_run_begins_with_the_shorter(ours, task, tmp_path, kind):
     flags = [*[f for f in task if "save_steps" not in f], *kind, "--lr_scheduler_type=constant", "--save_steps=2"]

@@ -476,6 +476,7 @@ def test_prompts_after_which_no_answer_fits_are_left_out(folder):
         page.load_rows(settings(max_tokens=12), tokenizer, folder / "train.jsonl")
 
 
+@pytest.mark.long
 def test_an_environment_that_breaks_ends_the_run_with_a_sentence(folder):
     environment(folder, reply="    def reply(self, text):\n        return 1 / 0\n")
     done = run(folder, "--environment", "my.py:Mine")
@@ -524,6 +525,7 @@ def test_an_interrupt_ends_a_run_with_everything_saved(folder):
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
+@pytest.mark.long
 def test_selfcheck_takes_the_page(folder):
     done = run_script("selfcheck", PAGE, "--data", "train.jsonl", "--max_new_tokens", "8", "--json", cwd=folder)
     assert done.returncode == 0, (done.stdout, done.stderr)

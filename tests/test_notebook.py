@@ -150,6 +150,7 @@ def test_both_arms_run_with_every_seed_and_are_reported(executed):
     assert stderr == []
 
 
+@pytest.mark.long
 def test_verdict_repeats_the_printed_figures(executed):
     notebook, _ = executed
     found = runs(notebook)

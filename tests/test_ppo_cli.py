@@ -140,6 +140,7 @@ def test_metrics_of_every_step(finished):
     assert evaluated == [0, 2, 4, 5]
 
 
+@pytest.mark.long
 def test_samples_show_prompt_completion_and_scores(finished):
     entries = [json.loads(line) for line in (finished[0] / "samples.jsonl").read_text().splitlines()]
     assert {(e["step"], e["kind"]) for e in entries} == {

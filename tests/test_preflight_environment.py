@@ -366,6 +366,7 @@ def stuck(folder):
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_hang_and_death_cost_one_conversation(stuck):
     code, report = stuck
     found = {finding["check"]: finding for finding in report["findings"]}
@@ -378,6 +379,7 @@ def test_hang_and_death_cost_one_conversation(stuck):
     assert problems == {"endless": 1, "injection": 1}, "the others were played"
 
 
+@pytest.mark.long
 def test_command_line_and_template(folder):
     template = folder / "tools.jinja"
     template.write_text(TOOLS)

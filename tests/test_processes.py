@@ -116,6 +116,7 @@ def test_two_processes_train_what_one_does(folder, name):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.long
 def test_the_runs_hold_what_they_are_for(folder):
     """Groups of equal score are there, so rows contribute nothing; dynamic sampling draws again; warm-up warms up."""
     rounding, dynamic = (figures(folder / "two" / name) for name in ("rounding", "dynamic sampling"))

@@ -75,6 +75,7 @@ def test_a_recipe_runs_in_an_empty_folder(name, folder):
         assert done.returncode == 0 or too_short, (done.args, done.stdout, done.stderr)
 
 
+@pytest.mark.long
 def test_recipes_around_a_run_by_flags(folder):
     plain, before_after, flat = (run_recipe(name, folder) for name in TOGETHER)
     assert all(done.returncode == 0 for done in plain + before_after), [done.stderr for done in plain + before_after]

@@ -194,6 +194,7 @@ def test_a_column_that_one_sample_needs_must_be_there(name, forms):
         reward.check_columns({"prompt": "a", "columns": {}})
 
 
+@pytest.mark.long
 def test_trl_trains_with_a_reward_of_one_sample(forms, tmp_path):
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(8)))
@@ -436,6 +437,7 @@ def test_preflight_tells_of_strings(strings, forms):
     assert not [f for f in report["findings"] if f["check"] == "chat"]
 
 
+@pytest.mark.long
 def test_selfcheck_tells_of_strings_and_checks_turns(strings, forms):
     flags = [f"--data={strings}", f"--reward={forms}:one"]
     trainer = str(load_script("ppo_train").__file__)
