@@ -607,6 +607,7 @@ def test_unreadable_file(loader, name):
     assert all(row["prompt"] == COLOUR for row in loaded.rows)  # what stood before the flaw
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EMPTY)
 def test_a_file_without_rows_is_refused_by_the_command(loader, tmp_path, name):
     for flags in (["--out", tmp_path / "out.jsonl"], ["--validate"]):

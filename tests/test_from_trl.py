@@ -136,6 +136,14 @@ def test_a_setting_without_equal_is_said_and_a_missing_file_refused(tmp_path, ca
     assert "expected the Python file of a run with GRPOTrainer" in capsys.readouterr().err
 
 
+def test_a_file_of_settings_is_not_mixed_with_it(tmp_path, capsys):
+    (tmp_path / "run.py").write_text(RUN)
+    (tmp_path / "a.yaml").write_text("lr: 1.0e-5\n")
+    (tmp_path / "b.yaml").write_text(f"from_trl: {tmp_path}/run.py\n")
+    for flags in ([f"--from_trl={tmp_path}/run.py", f"--config={tmp_path}/a.yaml"], [f"--config={tmp_path}/b.yaml"]):
+        assert verl.main([*flags, "--print"]) == 2 and "expected one of the two" in capsys.readouterr().err
+
+
 def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     """The command, data and rewards of the job; rewards score as in the run, in a process that has no TRL."""
     (tmp_path / "trl_run.py").write_text(RUN)

@@ -383,6 +383,7 @@ def test_profile_is_the_default_and_yaml_and_flags_win(tmp_path):
         grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)
 
 
+@pytest.mark.long
 def test_profile_shows_what_it_sets():
     shown = run_script("grpo_train", "--profile", "memory", "--help").stdout
     assert re.search(r"lora_rank RANK.*?\(default:\s+16\)", shown, re.DOTALL)
@@ -462,6 +463,7 @@ def test_twenty_steps_raise_reward_and_accuracy(finished):
     assert summary["accuracy_before"] <= 0.55 and summary["accuracy_after"] > summary["accuracy_before"] + 0.2
 
 
+@pytest.mark.long
 def test_run_leaves_what_it_should(finished):
     folder, result = finished
     lines = metrics(folder)
@@ -714,6 +716,7 @@ def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, 
     assert states[0]["global_step"] == states[1]["global_step"] == 7
 
 
+@pytest.mark.long
 def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path):
     import shutil
 
@@ -739,6 +742,7 @@ def test_a_longer_run_begins_with_the_shorter(ours, task, tmp_path, kind):
     assert same(weights(parts, name), weights(plain, name))
 
 
+@pytest.mark.long
 def test_adaptive_reward_of_the_library_is_saved_and_goes_on(ours, small, tmp_path):
     code = "import importlib.util, sys\n"
     code += f"spec = importlib.util.spec_from_file_location('lib', {grpo.EMBEDDED_REWARDS!r})\n"
@@ -764,6 +768,7 @@ def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
     assert sorted(p.name for p in (out / "checkpoints").glob("checkpoint-*")) == [f"checkpoint-{n}" for n in (12, 4, 8)]
 
 
+@pytest.mark.long
 def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small, tmp_path):
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES]
     rewards = small / "rewards.py"
@@ -826,6 +831,7 @@ def test_stages_from_yaml(tmp_path):
 # ------------------------------------------------------------------------------------------------ processes
 
 
+@pytest.mark.long
 def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
     out = tmp_path / "run"
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES, "--eval_every=2"]
@@ -1004,6 +1010,7 @@ def test_rotary_positions_are_not(task, trainer_of, tmp_path, capsys):
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K at ../shared/data/gsm8k_train.jsonl")
 @pytest.mark.skipif(not (SCRIPTS / "data_loader.py").exists(), reason="needs scripts/data_loader.py")
 def test_gsm8k_through_the_loader_with_the_math_preset(ours, tmp_path):

@@ -193,6 +193,7 @@ def test_adapters_train_where_a_layer_bears_them(saved, files, tmp_path, family)
     two_lines(tmp_path)
 
 
+@pytest.mark.long
 def test_bf16_is_not_refused(saved, files, tmp_path):
     """What rounding does to states is far below what faults of caches do."""
     for family in TRAINED:

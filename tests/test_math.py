@@ -263,6 +263,7 @@ def test_time_in_a_thread():
     assert max(times) < LIMIT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_gsm8k(split):
     file = GSM8K / f"gsm8k_{split}.jsonl"

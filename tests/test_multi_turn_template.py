@@ -485,6 +485,7 @@ def test_an_environment_that_breaks_ends_the_run_with_a_sentence(folder):
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

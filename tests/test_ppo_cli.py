@@ -152,6 +152,7 @@ def test_samples_show_prompt_completion_and_scores(finished):
         assert e["score"] == pytest.approx(parts["correctness_reward"] + 0.2 * parts["format_reward"])
 
 
+@pytest.mark.long
 def test_curves_are_a_picture(finished):
     from PIL import Image
 

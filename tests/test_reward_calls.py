@@ -335,6 +335,7 @@ DRY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DRY)
 def test_dry_run_says_that_strings_bypass_the_template(name, strings, forms, tmp_path):
     flags = [f"--data={strings}", f"--reward={forms}:one", "--dry_run", f"--output_dir={tmp_path / 'o'}", *DRY[name]]

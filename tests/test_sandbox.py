@@ -227,6 +227,7 @@ def need(sandbox, *layers: str) -> None:
         pytest.skip(f"not in force here: {', '.join(missing)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("user", ["root", "ordinary"])
 def test_no_attack_succeeds(sandbox, user, half):
@@ -245,6 +246,7 @@ def test_no_attack_succeeds(sandbox, user, half):
     assert all(result["end"]["layers"][layer].startswith("on") for layer in WALLS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missing", ["user", "landlock", "seccomp", "mount network pid ipc"])
 def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
     need(sandbox, *WALLS, *missing.split())
@@ -1155,6 +1157,7 @@ def test_unusable_tests_are_one_bad_row(sandbox, tests):
     assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
 
 
+@pytest.mark.long
 def test_the_programs_own_type_error_reaches_the_tests(sandbox):
     code = "def f(x):\n    raise TypeError('no')\n"
     tests = "try:\n    f(1)\n    right = False\nexcept TypeError:\n    right = True\nassert right and f\n"

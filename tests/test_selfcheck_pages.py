@@ -401,6 +401,7 @@ def test_a_page_that_lacks_a_name_is_refused(tmp_path, capsys, page):
         assert "try selfcheck.py --contract" in said
 
 
+@pytest.mark.long
 def test_a_script_that_lacks_a_name_is_refused(tmp_path, capsys):
     parts = selfcheck.contract().split("A script:")[1].split("With --environment, too:")
     always, talks = (re.findall(r"^  (\w+)(?:\(.*)?\n", printed, re.MULTILINE) for printed in parts)

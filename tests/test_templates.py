@@ -317,6 +317,7 @@ def lines(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     umask = os.umask(0o027)
@@ -415,6 +416,7 @@ def test_minutes_end_a_run_with_everything_saved(name, folder):
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_an_interrupt_ends_a_run_with_everything_saved(name, folder):
     line = command(name, PATHS[name], "--steps", "100000", "--eval_data", "test.jsonl")

@@ -31,11 +31,13 @@ def twins(tmp_path_factory):
     return [contents(folder) for folder in folders]
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes(twins):
     assert {f"lm/{name}" for name in FILES} <= set(twins[0])
     assert twins[0] == twins[1]
 
 
+@pytest.mark.long
 def test_another_seed_gives_another_model_on_the_same_data(twins, tmp_path):
     generate(*SMALL, "--seed", 1, "--out", tmp_path / "lm", "--data_out", tmp_path / "data")
     other = contents(tmp_path)
@@ -55,6 +57,7 @@ def test_the_committed_data_are_the_generators(tmp_path):
     assert not (tmp_path / "lm").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["--teacher", "--unable"])
 def test_a_model_of_its_own_kind_has_the_same_tokenizer_and_goes_to_its_own_folder_only(tmp_path, kind):
     out, data = tmp_path / "lm", tmp_path / "data"

@@ -253,6 +253,7 @@ def weights(folder) -> dict:
     return AutoModelForCausalLM.from_pretrained(folder).state_dict()
 
 
+@pytest.mark.long
 def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
     summary = json.loads((of_self.run / "summary.json").read_text())
     assert summary["ready"] and summary["model"] == str(of_self.run / "final") and len(summary["rounds"]) == 3
@@ -278,6 +279,7 @@ class Killed(BaseException):
     """Stands for kill -9: nothing catches it."""
 
 
+@pytest.mark.long
 def test_what_was_killed_goes_on_and_samples_nothing_twice(of_self, tmp_path, monkeypatch):
     moments = (3, 6, 4, 9)  # a part of the start's measure, of round 1's samples, its policy, round 2's measure
     flags = [f"--data={of_self.data}", *OF_SELF, *SMALL, f"--output_dir={tmp_path / 'run'}", "--resume"]
@@ -306,6 +308,7 @@ def test_what_was_killed_goes_on_and_samples_nothing_twice(of_self, tmp_path, mo
     assert warm.main(flags) == 0 and not drawn  # all is there
 
 
+@pytest.mark.long
 def test_a_teacher_with_adapters_and_a_round_that_is_not_enough(tmp_path, capsys):
     data = write_lines(tmp_path / "train.jsonl", ROWS[:8])
     flags = [f"--data={data}", *SMALL, f"--teacher={TINY_LM}", "--samples=4", "--rounds=1", "--lora_rank=4"]
@@ -325,6 +328,7 @@ def test_a_teacher_with_adapters_and_a_round_that_is_not_enough(tmp_path, capsys
     assert type(merged).__name__ == "LlamaForCausalLM" and not (tmp_path / "merged/final/adapter_config.json").exists()
 
 
+@pytest.mark.long
 def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, capsys):
     good = [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in ROWS[:8]]
     bad = [row | {"completion": row["answer"]} for row in ROWS[8:12]]

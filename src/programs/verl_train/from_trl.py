@@ -2,11 +2,13 @@
 
 import argparse
 import ast
+import dataclasses
 import json
 from pathlib import Path
 
 from parts.extracts import extract
 from parts.messages import need, say
+from parts.settings import yaml_flags
 from programs.verl_train.settings import Config
 from programs.verl_train.trl_source import TRL_DEFAULTS, TrlSource
 
@@ -149,12 +151,17 @@ def run_of_trl(file: str, given, processes: int) -> dict:
 def trl_flags(argv: list[str]) -> list[str]:
     """The flags that --from_trl stands for; others win over them."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("from_trl", "data", "output_dir"):
+    for name in ("from_trl", "config", "data", "output_dir"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
     for name in ("nodes", "gpus_per_node", "steps"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=0 if name == "steps" else 1)
     first.add_argument("--reward", action="append", default=[])
     known, _ = first.parse_known_args(argv)
+    names = [f.name for f in dataclasses.fields(Config)]
+    in_file = known.config and any(flag.startswith("--from_trl=") for flag in yaml_flags(known.config, names))
+    got = "got from_trl in the file of --config" if in_file else "got --from_trl with --config"
+    both = in_file or (known.from_trl and known.config)
+    need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
     if not known.from_trl:
         return []
     found = run_of_trl(known.from_trl, known, known.nodes * known.gpus_per_node)

@@ -206,6 +206,7 @@ NOTES = {
     "parameters": "for the memory arithmetic and lr 0",
     "override": "passed on",
     "overrides": "checked alone",
+    "from_trl": "settings are read off it",
     "data_source": "written into the rows",
     "ship": "copied into the job folder",
     **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
