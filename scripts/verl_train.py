@@ -3251,10 +3251,19 @@ class TrlSource:
 
     def value(self, node: ast.expr):
         """The literal of an expression, or of the constant that it names; ValueError where it is another thing."""
+        return ast.literal_eval(self.resolved(node))
+
+    def resolved(self, node: ast.expr) -> ast.expr:
+        """An expression, or that which the name of a constant stands for."""
         for _ in range(3):
             if isinstance(node, ast.Name) and node.id in self.constants:
                 node = self.constants[node.id]
-        return ast.literal_eval(node)
+        return node
+
+    def of_trainer(self, place: int, name: str) -> ast.expr | None:
+        """An argument of GRPOTrainer, by its place or its keyword."""
+        given = self.calls["GRPOTrainer"].args if "GRPOTrainer" in self.calls else []
+        return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
 
     def keywords(self, name: str) -> dict[str, ast.expr]:
         """The arguments by keyword of the first call of a name, those of a dictionary `**name` too."""
@@ -3356,9 +3365,9 @@ def schedule_of_trl(t: dict, rows: int, prompts: int) -> tuple[dict, list[str]]:
 
 def rewards_of_trl(source: TrlSource, t: dict, folder: Path) -> list[str]:
     """Specs of the rewards, written to OUTPUT_DIR/trl_rewards.py without what else the file does."""
-    given = source.keywords("GRPOTrainer").get("reward_funcs")
+    given = source.of_trainer(1, "reward_funcs")
     need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
-    node = source.constants.get(given.id) if isinstance(given, ast.Name) and given.id in source.constants else given
+    node = source.resolved(given)
     functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
     names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
     what = ", ".join(ast.unparse(item) for item in functions)
@@ -3374,16 +3383,43 @@ def rewards_of_trl(source: TrlSource, t: dict, folder: Path) -> list[str]:
 
 
 def place_of_data(source: TrlSource) -> str:
-    """The file or hub id of `load_dataset(…)`, or "" where it is none that can be read off."""
-    call = source.calls.get("load_dataset")
+    """The file or hub id of the `load_dataset(…)` of train_dataset, or "" where it is none that can be read off."""
+    node = source.of_trainer(3, "train_dataset")
+    calls = [n for n in ast.walk(source.resolved(node)) if isinstance(n, ast.Call)] if node else []
+    loads = [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")) == "load_dataset"]
+    if len(loads) != 1 or len(calls) > 1:  # with calls around it, such as .map(…), its rows are others
+        return ""
     try:
-        given = {word: source.value(node) for word, node in source.keywords("load_dataset").items()}
-        first = source.value(call.args[0]) if call and call.args else ""
+        files = [source.value(keyword.value) for keyword in loads[0].keywords if keyword.arg == "data_files"]
+        first = source.value(loads[0].args[0]) if loads[0].args else ""
     except ValueError:
         return ""
-    data = given.get("data_files", "" if first in ("json", "csv", "parquet", "text") else first)
+    data = files[0] if files else "" if first in ("json", "csv", "parquet", "text") else first
     near = Path(source.file).parent / str(data)
     return str(near) if isinstance(data, str) and near.is_file() else data if isinstance(data, str) else ""
+
+
+def model_of_trl(source: TrlSource, given: str) -> dict:
+    """Model and adapters; a model that is no literal has to be given by the flag."""
+    model, found = source.of_trainer(0, "model"), {"model": given}
+    try:
+        found["model"] = given or (source.value(model) if model else None)
+    except ValueError:
+        found["model"] = None
+    try:
+        lora = {name: source.value(node) for name, node in source.keywords("LoraConfig").items()}
+    except ValueError:
+        lora = None
+    named = isinstance(found["model"], str)
+    need(named, f"got a model in {source.file} that is no text; expected one that can be read off; try --model M")
+    need(
+        lora is not None, f"got a LoraConfig in {source.file} that is no literal; expected one; try a copy with values"
+    )
+    if "LoraConfig" in source.calls:
+        found |= {"lora_rank": lora.get("r", 8), "lora_alpha": lora.get("lora_alpha", 8)}  # peft's defaults
+    for name in lora.keys() - {"r", "lora_alpha", "task_type"}:
+        say(f"note: LoraConfig({name}={lora[name]!r}): has no equal here")
+    return found
 
 
 def run_of_trl(file: str, given, processes: int) -> dict:
@@ -3398,21 +3434,16 @@ def run_of_trl(file: str, given, processes: int) -> dict:
     found |= {"seed": t["seed"], "mask_truncated": t["mask_truncated_completions"], "ppo_epochs": t["num_iterations"]}
     if not (t.get("use_vllm") and t["vllm_importance_sampling_correction"]):
         found["mismatch"] = "none"
-    model = source.keywords("GRPOTrainer").get("model")
-    if isinstance(model, ast.Constant):
-        found["model"] = model.value
+    found |= model_of_trl(source, given.model)
     found["data"] = given.data or place_of_data(source)
     need(found["data"], f"got {file} without a data set that can be read off; expected one; try --data FILE")
     rows = Path(found["data"]).read_bytes().count(b"\n") if Path(found["data"]).is_file() else 0
     t["max_steps"] = given.steps or t["max_steps"]
     more, told = schedule_of_trl(t, rows, found["batch_size"] // found["group_size"])
-    for name in ("top_k", "top_p"):
-        need(t[name] in (0, None, 1.0), f"got {name} {t[name]}; expected none, as the ratio would be biased")
+    for name, none in (("top_k", (None, 0, -1)), ("top_p", (None, 1.0))):
+        need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
     if not given.reward:  # flags of a list add to one another
         found["reward"] = rewards_of_trl(source, t, Path(given.output_dir or Config.output_dir))
-    adapters = source.keywords("LoraConfig")
-    lora = {name: source.value(adapters[name]) for name in ("r", "lora_alpha") if name in adapters}
-    found |= {"lora_rank": lora["r"], "lora_alpha": lora.get("lora_alpha", 8)} if "r" in lora else {}
     for note in [*notes, *told, *(f"{name} {t[name]!r}: has no equal here" for name in dropped)]:
         say(f"note: {note}")
     return found | more
@@ -3421,7 +3452,7 @@ def run_of_trl(file: str, given, processes: int) -> dict:
 def trl_flags(argv: list[str]) -> list[str]:
     """The flags that --from_trl stands for; others win over them."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("from_trl", "config", "data", "output_dir"):
+    for name in ("from_trl", "config", "model", "data", "output_dir"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
     for name in ("nodes", "gpus_per_node", "steps"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=0 if name == "steps" else 1)

@@ -24,7 +24,7 @@ trainer = GRPOTrainer({model}reward_funcs=reward, args=GRPOConfig({settings}), t
 """
 
 
-def read(tmp_path, settings="max_steps=10", data='"json", data_files="rows.jsonl"', flags=(), text=None, model=""):
+def read(tmp_path, settings="max_steps=10", data='"json", data_files="rows.jsonl"', flags=(), text=None, model="'m', "):
     """Settings of ours for a file."""
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 96)
     text = text or SHORT.format(settings=settings, data=data, model=model)
@@ -97,11 +97,14 @@ def test_settings_by_what_they_mean(settings, expected, tmp_path):
     assert config.data == str(tmp_path / "rows.jsonl") and config.lr == 1e-6
 
 
-def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path):
+def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
     text = SHORT.format(settings="**MORE, learning_rate=1e-5", data='"json", data_files="rows.jsonl"', model="'m', ")
     text = "STEPS = 30\nMORE = {'max_steps': STEPS, 'beta': 0.5}\n" + text
-    text += "peft_config = LoraConfig(r=4, lora_alpha=16)\n"
+    text = text.replace("'m', ", "MODEL, ") + "MODEL = 'm'\n"
+    assert read(tmp_path, text=text).model == "m" and read(tmp_path, text=text).lora_rank == 0
+    text += "peft_config = LoraConfig(r=4, lora_alpha=16, use_dora=True)\n"
     config = read(tmp_path, text=text, flags=["--lr=1e-3", "--model=n"])
+    assert "LoraConfig(use_dora=True): has no equal" in capsys.readouterr().err
     found = (config.steps, config.kl_coef, config.lr, config.model, config.lora_rank, config.lora_alpha)
     assert found == (30, 0.5, 1e-3, "n", 4, 16)
     assert read(tmp_path, text=text, flags=["--steps=3"]).steps == 3
@@ -116,11 +119,17 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path):
         ({"settings": "max_steps=5, loss_type='luspo'"}, "got loss_type 'luspo'; expected one of grpo, dr_grpo"),
         ({"settings": "max_steps=5, scale_rewards='batch'"}, "got scale_rewards 'batch'"),
         ({"settings": "max_steps=5, top_p=0.9"}, "got top_p 0.9; expected none"),
+        ({"settings": "max_steps=5, top_k=1"}, "got top_k 1; expected none"),
+        ({"model": "model=load(), "}, "that is no text; expected one that can be read off; try --model M"),
+        ({"data": '"json", data_files="rows.jsonl").map(f'}, "without a data set that can be read off"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
         ({"data": "name"}, "without a data set that can be read off; expected one; try --data FILE"),
         ({"text": "x = 1\n"}, "which has no GRPOConfig"),
         ({"text": "x = (\n"}, "which cannot be read"),
-        ({"text": "GRPOConfig(max_steps=1)\nGRPOTrainer(reward_funcs=[print, 'x'])\n", "flags": ["--data=x"]}, "print"),
+        (
+            {"text": "GRPOConfig(max_steps=1)\nGRPOTrainer('m', reward_funcs=[print, 'x'])\n", "flags": ["--data=x"]},
+            "print",
+        ),
     ],
 )
 def test_what_cannot_be_moved_is_told(changes, told, tmp_path):

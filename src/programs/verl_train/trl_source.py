@@ -64,10 +64,19 @@ class TrlSource:
 
     def value(self, node: ast.expr):
         """The literal of an expression, or of the constant that it names; ValueError where it is another thing."""
+        return ast.literal_eval(self.resolved(node))
+
+    def resolved(self, node: ast.expr) -> ast.expr:
+        """An expression, or that which the name of a constant stands for."""
         for _ in range(3):
             if isinstance(node, ast.Name) and node.id in self.constants:
                 node = self.constants[node.id]
-        return ast.literal_eval(node)
+        return node
+
+    def of_trainer(self, place: int, name: str) -> ast.expr | None:
+        """An argument of GRPOTrainer, by its place or its keyword."""
+        given = self.calls["GRPOTrainer"].args if "GRPOTrainer" in self.calls else []
+        return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
 
     def keywords(self, name: str) -> dict[str, ast.expr]:
         """The arguments by keyword of the first call of a name, those of a dictionary `**name` too."""
