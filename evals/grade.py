@@ -45,9 +45,10 @@ FORMS = re.compile(
 
 
 RECORD = """
-When you are done, write ../record.json: {"calls": N, "minutes": M, "read": {"path": lines}} - the tool calls you made
-in all, minutes by the clock of `date` from the first to the last, and for each file that you read and did not write how
-many of its lines you looked at.
+When you are done, write ../record.json: {"calls": N, "minutes": M, "read": {"path": lines}, "before_first": L} - the
+tool calls you made in all, minutes by the clock of `date` from the first to the last, for each file that you read and
+did not write how many of its lines you looked at, and how many lines of a skill you had read (0 without one)
+when you ran the first command, or wrote the first file, that did a part of the job.
 """
 DELIVERED = (".py", ".sh", ".md", ".yaml", ".ipynb", "Dockerfile")
 
@@ -151,6 +152,7 @@ def effort(case: dict, folder: Path) -> dict:
         "calls": given.get("calls"),
         "minutes": given.get("minutes"),
         "lines_read": read,
+        "lines_before_first_command": given.get("before_first"),
         "lines_delivered": sum(map(lines_of, new)),
     }
 

@@ -398,7 +398,7 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     run = tmp_path / "w" / "eval-06-group-signal" / "with_skill"
     prompt = (run / "prompt.txt").read_text()
     assert prompt.startswith(CASES["group-signal"]["prompt"]) and "../record.json" in prompt
-    record = {"calls": 3, "minutes": 1.5, "read": {"SKILL.md": 120, "references/x.md": 30}}
+    record = {"calls": 3, "minutes": 1.5, "read": {"SKILL.md": 120, "references/x.md": 30}, "before_first": 140}
     (run / "record.json").write_text(json.dumps(record))
     (run / "outputs" / "notes.md").write_text("one\ntwo\n")
     (run / "outputs" / "answer.json").write_text(ANSWERS["group-signal"]["answer.json"])
@@ -407,8 +407,9 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     assert summary["with_skill"]["pass_rate"]["mean"] == 0.5 and summary["without_skill"]["pass_rate"]["mean"] == 0
     assert summary["delta"]["pass_rate"] == 0.5
     efforts = json.loads((tmp_path / "w" / "benchmark.json").read_text())["efforts"]["group-signal"]
-    known = {"pass_rate": 1.0, "calls": 3, "minutes": 1.5, "lines_read": 150, "lines_delivered": 2}
-    unknown = {"pass_rate": 0.0, "calls": None, "minutes": None, "lines_read": None, "lines_delivered": 0}
+    known = {"pass_rate": 1.0, "calls": 3, "minutes": 1.5, "lines_read": 150, "lines_before_first_command": 140}
+    unknown = dict.fromkeys(known) | {"pass_rate": 0.0, "lines_delivered": 0}
+    known["lines_delivered"] = 2
     assert efforts == {"with_skill": known, "without_skill": unknown}
     graded = json.loads((run / "grading.json").read_text())
     assert graded["summary"] == {"passed": 1, "failed": 0, "total": 1, "pass_rate": 1.0}
