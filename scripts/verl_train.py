@@ -29,6 +29,7 @@ installing anything on the nodes of a cluster: each needs verl and its rollout e
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
+    python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # four files without the bundle
     python scripts/verl_train.py --check --overrides mine.txt                            # by hand, KEY=VALUE a line
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
     python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
@@ -151,7 +152,8 @@ def parse_bool(text: str) -> bool:
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     """Make one flag per field of `config_class`, spelled with `_` or `-`; absent flags stay absent."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=description, formatter_class=raw, allow_abbrev=False)
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"  # the list of them is longer than any message
+    parser = argparse.ArgumentParser(usage=usage, description=description, formatter_class=raw, allow_abbrev=False)
     hidden = argparse.SUPPRESS
     parser.add_argument("--config", metavar="FILE", default=hidden, help="YAML file of settings; flags win over it")
     for f in dataclasses.fields(config_class):
@@ -441,6 +443,9 @@ class Config(BaseConfig):
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
+    export: str = setting(
+        "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
+    )
     check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
     run: bool = setting(False, "train here, in a Ray of its own")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
@@ -3155,7 +3160,7 @@ NOTES = {
     "from_trl": "settings are read off it",
     "data_source": "written into the rows",
     "ship": "copied into the job folder",
-    **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
+    **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
 }
 
 # Overrides that verl 0.9.1 composes without a word and does not act upon, or that take a guard away: (why, what to do).
@@ -3399,8 +3404,8 @@ def place_of_data(source: TrlSource) -> str:
     return str(near) if isinstance(data, str) and near.is_file() else data if isinstance(data, str) else ""
 
 
-def model_of_trl(source: TrlSource, given: str) -> dict:
-    """Model and adapters; a model that is no literal has to be given by the flag."""
+def model_of_trl(source: TrlSource, given: str) -> tuple[dict, list[str]]:
+    """Model and adapters, and what has no equal; a model that is no literal has to be given by the flag."""
     model, found = source.of_trainer(0, "model"), {"model": given}
     try:
         found["model"] = given or (source.value(model) if model else None)
@@ -3417,13 +3422,12 @@ def model_of_trl(source: TrlSource, given: str) -> dict:
     )
     if "LoraConfig" in source.calls:
         found |= {"lora_rank": lora.get("r", 8), "lora_alpha": lora.get("lora_alpha", 8)}  # peft's defaults
-    for name in lora.keys() - {"r", "lora_alpha", "task_type"}:
-        say(f"note: LoraConfig({name}={lora[name]!r}): has no equal here")
-    return found
+    dropped = lora.keys() - {"r", "lora_alpha", "task_type"}
+    return found, [f"LoraConfig({name}={lora[name]!r}): has no equal here" for name in sorted(dropped)]
 
 
-def run_of_trl(file: str, given, processes: int) -> dict:
-    """Settings of ours for a file's run; what has no equal is said. `given`: flags that win, parsed."""
+def run_of_trl(file: str, given, processes: int) -> tuple[dict, list[str]]:
+    """(settings of ours for a file's run, what has no equal). `given`: flags that win, parsed."""
     source = TrlSource(file)
     t, unknown = source.config()
     dropped = [name for name in t if name not in OF_THE_MACHINE and name not in TRL_DEFAULTS]
@@ -3434,7 +3438,8 @@ def run_of_trl(file: str, given, processes: int) -> dict:
     found |= {"seed": t["seed"], "mask_truncated": t["mask_truncated_completions"], "ppo_epochs": t["num_iterations"]}
     if not (t.get("use_vllm") and t["vllm_importance_sampling_correction"]):
         found["mismatch"] = "none"
-    found |= model_of_trl(source, given.model)
+    model, unmatched = model_of_trl(source, given.model)
+    found |= model
     found["data"] = given.data or place_of_data(source)
     need(found["data"], f"got {file} without a data set that can be read off; expected one; try --data FILE")
     rows = Path(found["data"]).read_bytes().count(b"\n") if Path(found["data"]).is_file() else 0
@@ -3444,15 +3449,13 @@ def run_of_trl(file: str, given, processes: int) -> dict:
         need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
     if not given.reward:  # flags of a list add to one another
         found["reward"] = rewards_of_trl(source, t, Path(given.output_dir or Config.output_dir))
-    for note in [*notes, *told, *(f"{name} {t[name]!r}: has no equal here" for name in dropped)]:
-        say(f"note: {note}")
-    return found | more
+    return found | more, [*notes, *told, *unmatched, *(f"{name} {t[name]!r}: has no equal here" for name in dropped)]
 
 
 def trl_flags(argv: list[str]) -> list[str]:
     """The flags that --from_trl stands for; others win over them."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("from_trl", "config", "model", "data", "output_dir"):
+    for name in ("from_trl", "config", "model", "data", "output_dir", "export"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
     for name in ("nodes", "gpus_per_node", "steps"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=0 if name == "steps" else 1)
@@ -3465,7 +3468,11 @@ def trl_flags(argv: list[str]) -> list[str]:
     need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
     if not known.from_trl:
         return []
-    found = run_of_trl(known.from_trl, known, known.nodes * known.gpus_per_node)
+    if known.export:
+        known.output_dir = f"{known.export}/run"
+    found, notes = run_of_trl(known.from_trl, known, known.nodes * known.gpus_per_node)
+    for note in notes:
+        say(f"note: {note}")
     text = {name: [value] if not isinstance(value, list) else value for name, value in found.items()}
     return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, values in text.items() for v in values]
 
@@ -3561,10 +3568,10 @@ def check_expressible(config: Config) -> None:
         f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
         f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
     )
-    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
+    chosen = [name for name in ("print", "check", "run", "submit", "slurm", "export") if getattr(c, name)]
     need(
         len(chosen) == 1,
-        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
+        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --export --check --run --submit --slurm",
     )
 
 
@@ -5042,7 +5049,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     prompts = config.batch_size // config.group_size
     few = f"got {len(rows)} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
     few += "; try more rows, or a smaller --batch_size"
-    need(len(rows) >= prompts or config.print, few)
+    need(len(rows) >= prompts or config.print or config.export, few)
     if len(rows) < prompts:
         say(f"warning: {few}")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
@@ -5157,6 +5164,308 @@ def write_script(path: Path, text: str) -> None:
     """Write an executable file."""
     path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
+
+
+# -------------------------------------------------------------- export texts (src/programs/verl_train/export_texts.py)
+
+COMPUTE_SCORE = '''
+
+# below: the call of verl {verl}, by verl_train.py --export
+COLUMNS, GOLD, GOLD_IS_JSON = {columns!r}, {gold!r}, {is_json!r}  # verl calls the column GOLD ground_truth
+WEIGHTS = {weights!r}
+
+
+def columns_of(ground_truth, extra_info) -> dict:
+    """The columns of a row as they were in the data."""
+    extra = dict(extra_info or {{}})
+    coded, row = extra.get("json_columns") or (), {{}}
+    for name in COLUMNS:
+        value = extra.get(name)
+        row[name] = json.loads(value) if name in coded and value is not None else value
+    if GOLD:
+        row[GOLD] = json.loads(ground_truth) if GOLD_IS_JSON else ground_truth
+    return row
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
+    """One completion's weighted sum, and each function's own value; verl knows no None, which adds nothing and is 0."""
+    row = columns_of(ground_truth, extra_info)
+    prompt = json.loads((extra_info or {{}}).get("prompt_json") or "null")
+    completion = {completion}
+    parts = {{
+{calls}
+    }}
+    total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
+    named = {{("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}}
+    return {{**named, "score": float(total)}}
+'''
+
+RUN = """#!/usr/bin/env bash
+# {what} in verl {verl}; written by verl_train.py --export.
+# bash run.sh [KEY=VALUE ...]: further overrides win. Logs, samples and checkpoints go to run/ beside this file.
+set -euo pipefail
+HERE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+cd "$HERE"
+mkdir -p run
+unset RAY_ADDRESS  # a Ray of its own
+export VERL_FILE_LOGGER_PATH="$HERE/run/metrics.jsonl" TOKENIZERS_PARALLELISM=false
+cpus=$(nproc)  # with fewer than {cpus} Ray would wait for ever, without a word
+((cpus >= {cpus})) || cpus={cpus}
+overrides=(
+{overrides}
+)
+if ! python -c 'import flash_attn' 2>/dev/null; then  # verl's default attention needs it
+  overrides+=(
+    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+    actor_rollout_ref.model.use_remove_padding=False
+  )
+fi
+exec python -u -m verl.trainer.main_ppo "${{overrides[@]}}" "$@"
+"""
+
+PORT = """# {source} in verl {verl}
+
+`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
+else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
+Not run here: training on GPUs.
+
+| TRL | value | verl |
+|---|---|---|
+{table}
+
+## What has no equal in verl, or another one
+
+{notes}
+- A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run`, `--submit` and
+  the folder of `--print` end it.
+- A reward's None adds nothing to the sum, as in TRL; the means that verl logs count it as 0. Where all rewards are None
+  the score is 0 and counts in its group; TRL leaves such a completion out.
+- TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
+- Completions come from vLLM, whose probabilities differ a little from the trainer's: watch
+  `training/rollout_probs_diff_mean`{correction}.
+- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
+"""
+
+# settings of GRPOConfig and GRPOTrainer: the settings here whose overrides mean the same
+SAME_AS_TRL = {
+    "model": ("model",),
+    "train_dataset": ("data",),
+    "reward_funcs, reward_weights": ("reward",),
+    "num_generations": ("group_size",),
+    "per_device_train_batch_size, gradient_accumulation_steps, steps_per_generation": ("batch_size",),
+    "num_iterations": ("ppo_epochs",),
+    "max_completion_length": ("max_new_tokens",),
+    "temperature, top_p, top_k": ("temperature",),
+    "scale_rewards": ("advantage",),
+    "importance_sampling_level": ("loss",),
+    "loss_type": ("aggregation", "norm_length"),
+    "epsilon": ("clip_eps_low",),
+    "epsilon_high": ("clip_eps_high",),
+    "delta": ("dual_clip",),
+    "beta, use_bias_correction_kl": ("kl_coef", "kl_estimator"),
+    "vllm_importance_sampling_correction": ("mismatch", "mismatch_high"),
+    "max_steps, num_train_epochs": ("steps",),
+    "learning_rate": ("lr",),
+    "lr_scheduler_type": ("lr_schedule",),
+    "warmup_steps": ("warmup_steps",),
+    "weight_decay": ("weight_decay",),
+    "adam_beta2": ("adam_beta2",),
+    "adam_epsilon": ("adam_eps",),
+    "max_grad_norm": ("max_grad_norm",),
+    "seed": ("seed",),
+}
+
+
+# -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
+
+OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
+UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
+
+
+def check_exportable(config: Config) -> None:
+    """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
+    hooked = ["environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share"]
+    found = [f"{name} {getattr(config, name)}" for name in hooked if getattr(config, name)]
+    found += [f"advantage {config.advantage}"] * ADVANTAGES[config.advantage].endswith("_ours")
+    found += [f"nodes {config.nodes}"] * (config.nodes > 1)
+    expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
+    need(not found, f"got --export with {', '.join(found)}; {expected}")
+
+
+def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
+    """Source with the reward functions and what they use, and {function: weight}; UserError where it is not enough."""
+    files = {Path(spec.partition("*")[0].rpartition(":")[0]).resolve() for spec in specs}
+    need(len(files) == 1, f"got rewards of {len(files)} files; expected those of one with --export; try --print")
+    file = files.pop()
+    beside = [other.name for other in imported_files(file)[1:]]
+    alone = "expected a file that stands alone with --export; try --print, whose folder takes them along"
+    need(not beside, f"got {file.name}, which imports {', '.join(beside)}; {alone}")
+    weights = {}
+    for spec in specs:
+        found, _ = find_reward(spec)
+        plain = inspect.isfunction(found) and not inspect.iscoroutinefunction(found)
+        need(plain, f"got reward {spec!r}; expected plain functions with --export; try --print, which takes all kinds")
+        weights[found.__name__] = weight_of(spec)
+    return extract(file.read_text(encoding="utf-8"), list(weights)), weights
+
+
+def call_of(function, columns: list[str], name: str) -> str:
+    """The source of one entry of `parts`: a call for one sample, or for a batch of one."""
+    parameters = inspect.signature(function).parameters.values()
+    rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    one = is_per_sample(function)
+    own = (
+        {"prompt": "prompt", "completion": "solution_str"}
+        if one
+        else {"prompts": "[prompt]", "completions": "[completion]"}
+    )
+    given = [f"{key}={value}" for key, value in own.items() if rest or key in named]
+    if rest:
+        given.append("**row" if one else "**{key: [value] for key, value in row.items()}")
+    else:
+        given += [f'{key}=row["{key}"]' if one else f'{key}=[row["{key}"]]' for key in columns if key in named]
+    return f'        "{name}": {name}({", ".join(given)}){"" if one else "[0]"},'
+
+
+def reward_text(specs: list[str], rows: list[dict], columns: list[str]) -> str:
+    """verl_reward.py: the functions themselves, and verl's call."""
+    source, weights = embedded_rewards(specs)
+    fields = {row["extra_info"]["ground_truth_field"] for row in rows}
+    need(
+        len(fields) == 1,
+        f"got rows with ground truth in {', '.join(sorted(fields))}; expected one column with --export",
+    )
+    gold, _, form = fields.pop().partition(":")
+    functions = {spec: find_reward(spec)[0] for spec in specs}
+    calls = "\n".join(call_of(function, columns, function.__name__) for function in functions.values())
+    is_text = rows[0]["extra_info"].get("prompt_is_text", False)
+    tail = COMPUTE_SCORE.format(
+        verl=VERL,
+        columns=[name for name in columns if name != gold],
+        gold="" if gold == "none" else gold,
+        is_json=bool(form),
+        weights=weights,
+        completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
+        calls=calls,
+    )
+    return with_json(source) + tail
+
+
+def with_json(source: str) -> str:
+    """Python source that imports json, behind its docstring and imports of __future__."""
+    tree, lines = ast.parse(source), source.splitlines()
+    if any(isinstance(n, ast.Import) and any(a.name == "json" and not a.asname for a in n.names) for n in tree.body):
+        return source
+    head = 0
+    for node in tree.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not docstring and getattr(node, "module", "") != "__future__":
+            break
+        head = node.end_lineno
+    before, after = lines[:head], lines[head:]
+    while after and not after[0].strip():
+        after.pop(0)
+    gap = [] if after and after[0].startswith(("import ", "from ")) else [""] * 2
+    return "\n".join([*before, *[""] * bool(before), "import json", *gap, *after]) + "\n"
+
+
+def with_places(text: str, places: dict[str, str]) -> str:
+    """Text with the folder's paths as variables."""
+    for place, name in places.items():
+        text = text.replace(place, name)
+    return text
+
+
+def shell_word(text: str, places: dict[str, str]) -> str:
+    """A word of bash with the folder's paths as variables."""
+    if "'" not in text and not any(place in text for place in places):
+        return shlex.quote(text)
+    for mark in ("\\", '"', "$", "`"):
+        text = text.replace(mark, f"\\{mark}")
+    return f'"{with_places(text, places)}"'
+
+
+def run_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
+    """run.sh: the command, each override below the setting that it comes from."""
+    lines, source, cpus = [], None, 1
+    for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+        if override.source != source:
+            source = override.source
+            value = "" if source in UNSAID else f": {getattr(config, source)}"
+            lines.append(f"  # {source}{value}".replace("\n", " ").rstrip(": "))
+        word = shell_word(override.text(), places)
+        if override.key == "ray_kwargs.ray_init.num_cpus":
+            cpus, word = override.value, f'"{override.key}=$cpus"'
+        lines.append(f"  {word}")
+    what = Path(config.from_trl).name if config.from_trl else config.algorithm
+    return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
+
+
+def port_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
+    """port.md: each setting of the TRL run, given or by default, and verl's; what has no equal."""
+    source = TrlSource(config.from_trl)
+    t, notes = source.config()[0], run_of_trl(config.from_trl, config, config.nodes * config.gpus_per_node)[1]
+    given, rows = {*source.keywords("GRPOConfig")}, []
+    for names, ours in SAME_AS_TRL.items():
+        words = [with_places(o.text(), places) for o in overrides if o.source in ours]
+        known = [name for name in names.split(", ") if name in t]
+        values = ", ".join(f"{t[name]!r}{'' if name in given else ' (default)'}" for name in known)
+        if words:
+            rows.append(f"| {names} | {values or 'as in the file'} | {'<br>'.join(f'`{word}`' for word in words)} |")
+    return PORT.format(
+        source=Path(config.from_trl).name,
+        verl=VERL,
+        table="\n".join(rows),
+        notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
+        max_prompt=config.max_prompt_tokens,
+        correction="" if config.mismatch == "none" else "; the correction is on",
+    )
+
+
+def parquet_rows(file: Path) -> list[dict]:
+    """Rows of a job's parquet file; the prompt goes to extra_info too, as verl gives a reward no other."""
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    for row in rows:
+        text = row["extra_info"].get("prompt_is_text")
+        prompt = row["prompt"][0]["content"] if text else row["prompt"]
+        row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
+    return rows
+
+
+def export_job(config: Config) -> int:
+    """--export: write run.sh, verl_reward.py, train.parquet and val.parquet, and port.md with --from_trl."""
+    check_exportable(config)
+    folder = Path(config.export).resolve()
+    names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet"] + ["port.md"] * bool(config.from_trl)
+    there = [name for name in names if (folder / name).exists()]
+    need(
+        not there,
+        f"got --export {config.export}, which has {', '.join(there)}; expected none of them; try another folder",
+    )
+    config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
+    with tempfile.TemporaryDirectory() as job_folder:
+        job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
+        overrides = [o for o in overrides if not o.key.startswith(OF_THE_HOOKS)]
+        places = {job.folder: "$HERE", str(folder): "$HERE"}
+        splits = {name: parquet_rows(Path(job_folder) / name) for name in ("train.parquet", "val.parquet")}
+        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
+        for name, rows in splits.items():
+            write_parquet_file(rows, folder / name)
+    write_script(folder / "run.sh", run_text(config, overrides, places))
+    if config.from_trl:
+        (folder / "port.md").write_text(port_text(config, overrides, places), encoding="utf-8")
+        (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
+    if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
+        (folder / "run").rmdir()
+    for name in names:
+        print(folder / name)
+    say(f"start it in verl's environment: bash {folder / 'run.sh'}")
+    return 0
 
 
 # ---------------------------------------------------- environment check (src/programs/verl_train/environment_check.py)
@@ -6046,6 +6355,8 @@ def main(argv: list[str] | None = None) -> int:
         say_notes(config)
         if config.check:
             return run_check(config)
+        if config.export:
+            return export_job(config)
         if config.submit:
             return submit_job(config)
         return run_local(config) if config.run else print_files(config)

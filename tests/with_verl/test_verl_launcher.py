@@ -188,6 +188,26 @@ def test_each_old_key_is_where_todays_table_says():
             assert there(key) == (not plus), (trap, key)
 
 
+def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
+    """run.sh of --export, with and without flash_attn: each of its keys is verl's own, none needs our hooks."""
+    shutil.copy(ROOT / "evals" / "files" / "trl_run.py", tmp_path)
+    (tmp_path / "word_problems.jsonl").write_text('{"prompt": "1 + 1", "answer": "#### 2"}\n' * 40)
+    argv = [f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={tmp_path}/port", f"--model={TINY_LM}"]
+    assert launcher.main(argv) == 0
+    for found in (0, 1):
+        shown = tmp_path / "python"
+        shown.write_text(f'#!/bin/bash\n[[ $1 == -c ]] && exit {found}\nshift 3\nprintf "%s\\n" "$@"\n')
+        shown.chmod(0o755)
+        env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run([f"{tmp_path}/port/run.sh"], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.count("attn_implementation=sdpa") == found
+        (tmp_path / "o.txt").write_text(done.stdout)
+        capsys.readouterr()
+        code = launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")])
+        report = json.loads(capsys.readouterr().out)
+        assert (report["findings"], code) == ([], 0)
+
+
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
     lines = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=vllm", "data.train_batch_size=64"]
     lines += ["actor_rollout_ref.actor.ppo_mini_batch_size=64", "actor_rollout_ref.rollout.n=8", "trainer.save_freq=5"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from parts.messages import UserError, say
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
+from programs.verl_train.export import export_job
 from programs.verl_train.from_trl import trl_flags
 from programs.verl_train.hand_written import check_written
 from programs.verl_train.job_folder import prepare_job
@@ -50,6 +51,8 @@ def main(argv: list[str] | None = None) -> int:
         say_notes(config)
         if config.check:
             return run_check(config)
+        if config.export:
+            return export_job(config)
         if config.submit:
             return submit_job(config)
         return run_local(config) if config.run else print_files(config)

@@ -120,8 +120,8 @@ def place_of_data(source: TrlSource) -> str:
     return str(near) if isinstance(data, str) and near.is_file() else data if isinstance(data, str) else ""
 
 
-def model_of_trl(source: TrlSource, given: str) -> dict:
-    """Model and adapters; a model that is no literal has to be given by the flag."""
+def model_of_trl(source: TrlSource, given: str) -> tuple[dict, list[str]]:
+    """Model and adapters, and what has no equal; a model that is no literal has to be given by the flag."""
     model, found = source.of_trainer(0, "model"), {"model": given}
     try:
         found["model"] = given or (source.value(model) if model else None)
@@ -138,13 +138,12 @@ def model_of_trl(source: TrlSource, given: str) -> dict:
     )
     if "LoraConfig" in source.calls:
         found |= {"lora_rank": lora.get("r", 8), "lora_alpha": lora.get("lora_alpha", 8)}  # peft's defaults
-    for name in lora.keys() - {"r", "lora_alpha", "task_type"}:
-        say(f"note: LoraConfig({name}={lora[name]!r}): has no equal here")
-    return found
+    dropped = lora.keys() - {"r", "lora_alpha", "task_type"}
+    return found, [f"LoraConfig({name}={lora[name]!r}): has no equal here" for name in sorted(dropped)]
 
 
-def run_of_trl(file: str, given, processes: int) -> dict:
-    """Settings of ours for a file's run; what has no equal is said. `given`: flags that win, parsed."""
+def run_of_trl(file: str, given, processes: int) -> tuple[dict, list[str]]:
+    """(settings of ours for a file's run, what has no equal). `given`: flags that win, parsed."""
     source = TrlSource(file)
     t, unknown = source.config()
     dropped = [name for name in t if name not in OF_THE_MACHINE and name not in TRL_DEFAULTS]
@@ -155,7 +154,8 @@ def run_of_trl(file: str, given, processes: int) -> dict:
     found |= {"seed": t["seed"], "mask_truncated": t["mask_truncated_completions"], "ppo_epochs": t["num_iterations"]}
     if not (t.get("use_vllm") and t["vllm_importance_sampling_correction"]):
         found["mismatch"] = "none"
-    found |= model_of_trl(source, given.model)
+    model, unmatched = model_of_trl(source, given.model)
+    found |= model
     found["data"] = given.data or place_of_data(source)
     need(found["data"], f"got {file} without a data set that can be read off; expected one; try --data FILE")
     rows = Path(found["data"]).read_bytes().count(b"\n") if Path(found["data"]).is_file() else 0
@@ -165,15 +165,13 @@ def run_of_trl(file: str, given, processes: int) -> dict:
         need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
     if not given.reward:  # flags of a list add to one another
         found["reward"] = rewards_of_trl(source, t, Path(given.output_dir or Config.output_dir))
-    for note in [*notes, *told, *(f"{name} {t[name]!r}: has no equal here" for name in dropped)]:
-        say(f"note: {note}")
-    return found | more
+    return found | more, [*notes, *told, *unmatched, *(f"{name} {t[name]!r}: has no equal here" for name in dropped)]
 
 
 def trl_flags(argv: list[str]) -> list[str]:
     """The flags that --from_trl stands for; others win over them."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("from_trl", "config", "model", "data", "output_dir"):
+    for name in ("from_trl", "config", "model", "data", "output_dir", "export"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", default="")
     for name in ("nodes", "gpus_per_node", "steps"):
         first.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=int, default=0 if name == "steps" else 1)
@@ -186,6 +184,10 @@ def trl_flags(argv: list[str]) -> list[str]:
     need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
     if not known.from_trl:
         return []
-    found = run_of_trl(known.from_trl, known, known.nodes * known.gpus_per_node)
+    if known.export:
+        known.output_dir = f"{known.export}/run"
+    found, notes = run_of_trl(known.from_trl, known, known.nodes * known.gpus_per_node)
+    for note in notes:
+        say(f"note: {note}")
     text = {name: [value] if not isinstance(value, list) else value for name, value in found.items()}
     return [f"--{name}={v if isinstance(v, str) else json.dumps(v)}" for name, values in text.items() for v in values]

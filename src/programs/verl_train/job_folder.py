@@ -45,7 +45,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     prompts = config.batch_size // config.group_size
     few = f"got {len(rows)} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
     few += "; try more rows, or a smaller --batch_size"
-    need(len(rows) >= prompts or config.print, few)
+    need(len(rows) >= prompts or config.print or config.export, few)
     if len(rows) < prompts:
         say(f"warning: {few}")
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)

@@ -209,7 +209,7 @@ NOTES = {
     "from_trl": "settings are read off it",
     "data_source": "written into the rows",
     "ship": "copied into the job folder",
-    **dict.fromkeys(("print", "check", "run", "submit", "slurm"), "what to do with the job"),
+    **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
 }
 
 # Overrides that verl 0.9.1 composes without a word and does not act upon, or that take a guard away: (why, what to do).

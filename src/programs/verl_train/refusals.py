@@ -49,10 +49,10 @@ def check_expressible(config: Config) -> None:
         f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups "
         f"in a minibatch, as verl counts prompts; try --batch_size {whole}",
     )
-    chosen = [name for name in ("print", "check", "run", "submit", "slurm") if getattr(c, name)]
+    chosen = [name for name in ("print", "check", "run", "submit", "slurm", "export") if getattr(c, name)]
     need(
         len(chosen) == 1,
-        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --check --run --submit --slurm",
+        f"got {', '.join(chosen) or 'nothing to do'}; expected one of --print --export --check --run --submit --slurm",
     )
 
 

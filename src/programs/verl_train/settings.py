@@ -197,6 +197,9 @@ class Config(BaseConfig):
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
+    export: str = setting(
+        "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
+    )
     check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
     run: bool = setting(False, "train here, in a Ray of its own")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")

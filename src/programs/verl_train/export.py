@@ -1,0 +1,211 @@
+"""--export: a job as four files that need neither this script nor its bundle."""
+
+import ast
+import inspect
+import json
+import shlex
+import tempfile
+from pathlib import Path
+
+from parts.extracts import extract
+from parts.messages import need, say
+from parts.reward_forms import find_reward, is_per_sample, weight_of
+from programs.verl_train.data import write_parquet_file
+from programs.verl_train.export_texts import COMPUTE_SCORE, PORT, RUN, SAME_AS_TRL
+from programs.verl_train.from_trl import run_of_trl
+from programs.verl_train.hydra import Override
+from programs.verl_train.job_folder import prepare_job, reward_specs
+from programs.verl_train.names import ADVANTAGES, KWARGS, SAMPLER, TABLE
+from programs.verl_train.reward_files import imported_files
+from programs.verl_train.run_script import write_script
+from programs.verl_train.settings import VERL, Config
+from programs.verl_train.trl_source import TrlSource
+
+OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
+UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
+
+
+def check_exportable(config: Config) -> None:
+    """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
+    hooked = ["environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share"]
+    found = [f"{name} {getattr(config, name)}" for name in hooked if getattr(config, name)]
+    found += [f"advantage {config.advantage}"] * ADVANTAGES[config.advantage].endswith("_ours")
+    found += [f"nodes {config.nodes}"] * (config.nodes > 1)
+    expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
+    need(not found, f"got --export with {', '.join(found)}; {expected}")
+
+
+def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
+    """Source with the reward functions and what they use, and {function: weight}; UserError where it is not enough."""
+    files = {Path(spec.partition("*")[0].rpartition(":")[0]).resolve() for spec in specs}
+    need(len(files) == 1, f"got rewards of {len(files)} files; expected those of one with --export; try --print")
+    file = files.pop()
+    beside = [other.name for other in imported_files(file)[1:]]
+    alone = "expected a file that stands alone with --export; try --print, whose folder takes them along"
+    need(not beside, f"got {file.name}, which imports {', '.join(beside)}; {alone}")
+    weights = {}
+    for spec in specs:
+        found, _ = find_reward(spec)
+        plain = inspect.isfunction(found) and not inspect.iscoroutinefunction(found)
+        need(plain, f"got reward {spec!r}; expected plain functions with --export; try --print, which takes all kinds")
+        weights[found.__name__] = weight_of(spec)
+    return extract(file.read_text(encoding="utf-8"), list(weights)), weights
+
+
+def call_of(function, columns: list[str], name: str) -> str:
+    """The source of one entry of `parts`: a call for one sample, or for a batch of one."""
+    parameters = inspect.signature(function).parameters.values()
+    rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    one = is_per_sample(function)
+    own = (
+        {"prompt": "prompt", "completion": "solution_str"}
+        if one
+        else {"prompts": "[prompt]", "completions": "[completion]"}
+    )
+    given = [f"{key}={value}" for key, value in own.items() if rest or key in named]
+    if rest:
+        given.append("**row" if one else "**{key: [value] for key, value in row.items()}")
+    else:
+        given += [f'{key}=row["{key}"]' if one else f'{key}=[row["{key}"]]' for key in columns if key in named]
+    return f'        "{name}": {name}({", ".join(given)}){"" if one else "[0]"},'
+
+
+def reward_text(specs: list[str], rows: list[dict], columns: list[str]) -> str:
+    """verl_reward.py: the functions themselves, and verl's call."""
+    source, weights = embedded_rewards(specs)
+    fields = {row["extra_info"]["ground_truth_field"] for row in rows}
+    need(
+        len(fields) == 1,
+        f"got rows with ground truth in {', '.join(sorted(fields))}; expected one column with --export",
+    )
+    gold, _, form = fields.pop().partition(":")
+    functions = {spec: find_reward(spec)[0] for spec in specs}
+    calls = "\n".join(call_of(function, columns, function.__name__) for function in functions.values())
+    is_text = rows[0]["extra_info"].get("prompt_is_text", False)
+    tail = COMPUTE_SCORE.format(
+        verl=VERL,
+        columns=[name for name in columns if name != gold],
+        gold="" if gold == "none" else gold,
+        is_json=bool(form),
+        weights=weights,
+        completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
+        calls=calls,
+    )
+    return with_json(source) + tail
+
+
+def with_json(source: str) -> str:
+    """Python source that imports json, behind its docstring and imports of __future__."""
+    tree, lines = ast.parse(source), source.splitlines()
+    if any(isinstance(n, ast.Import) and any(a.name == "json" and not a.asname for a in n.names) for n in tree.body):
+        return source
+    head = 0
+    for node in tree.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not docstring and getattr(node, "module", "") != "__future__":
+            break
+        head = node.end_lineno
+    before, after = lines[:head], lines[head:]
+    while after and not after[0].strip():
+        after.pop(0)
+    gap = [] if after and after[0].startswith(("import ", "from ")) else [""] * 2
+    return "\n".join([*before, *[""] * bool(before), "import json", *gap, *after]) + "\n"
+
+
+def with_places(text: str, places: dict[str, str]) -> str:
+    """Text with the folder's paths as variables."""
+    for place, name in places.items():
+        text = text.replace(place, name)
+    return text
+
+
+def shell_word(text: str, places: dict[str, str]) -> str:
+    """A word of bash with the folder's paths as variables."""
+    if "'" not in text and not any(place in text for place in places):
+        return shlex.quote(text)
+    for mark in ("\\", '"', "$", "`"):
+        text = text.replace(mark, f"\\{mark}")
+    return f'"{with_places(text, places)}"'
+
+
+def run_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
+    """run.sh: the command, each override below the setting that it comes from."""
+    lines, source, cpus = [], None, 1
+    for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+        if override.source != source:
+            source = override.source
+            value = "" if source in UNSAID else f": {getattr(config, source)}"
+            lines.append(f"  # {source}{value}".replace("\n", " ").rstrip(": "))
+        word = shell_word(override.text(), places)
+        if override.key == "ray_kwargs.ray_init.num_cpus":
+            cpus, word = override.value, f'"{override.key}=$cpus"'
+        lines.append(f"  {word}")
+    what = Path(config.from_trl).name if config.from_trl else config.algorithm
+    return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
+
+
+def port_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
+    """port.md: each setting of the TRL run, given or by default, and verl's; what has no equal."""
+    source = TrlSource(config.from_trl)
+    t, notes = source.config()[0], run_of_trl(config.from_trl, config, config.nodes * config.gpus_per_node)[1]
+    given, rows = {*source.keywords("GRPOConfig")}, []
+    for names, ours in SAME_AS_TRL.items():
+        words = [with_places(o.text(), places) for o in overrides if o.source in ours]
+        known = [name for name in names.split(", ") if name in t]
+        values = ", ".join(f"{t[name]!r}{'' if name in given else ' (default)'}" for name in known)
+        if words:
+            rows.append(f"| {names} | {values or 'as in the file'} | {'<br>'.join(f'`{word}`' for word in words)} |")
+    return PORT.format(
+        source=Path(config.from_trl).name,
+        verl=VERL,
+        table="\n".join(rows),
+        notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
+        max_prompt=config.max_prompt_tokens,
+        correction="" if config.mismatch == "none" else "; the correction is on",
+    )
+
+
+def parquet_rows(file: Path) -> list[dict]:
+    """Rows of a job's parquet file; the prompt goes to extra_info too, as verl gives a reward no other."""
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    for row in rows:
+        text = row["extra_info"].get("prompt_is_text")
+        prompt = row["prompt"][0]["content"] if text else row["prompt"]
+        row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
+    return rows
+
+
+def export_job(config: Config) -> int:
+    """--export: write run.sh, verl_reward.py, train.parquet and val.parquet, and port.md with --from_trl."""
+    check_exportable(config)
+    folder = Path(config.export).resolve()
+    names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet"] + ["port.md"] * bool(config.from_trl)
+    there = [name for name in names if (folder / name).exists()]
+    need(
+        not there,
+        f"got --export {config.export}, which has {', '.join(there)}; expected none of them; try another folder",
+    )
+    config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
+    with tempfile.TemporaryDirectory() as job_folder:
+        job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
+        overrides = [o for o in overrides if not o.key.startswith(OF_THE_HOOKS)]
+        places = {job.folder: "$HERE", str(folder): "$HERE"}
+        splits = {name: parquet_rows(Path(job_folder) / name) for name in ("train.parquet", "val.parquet")}
+        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
+        for name, rows in splits.items():
+            write_parquet_file(rows, folder / name)
+    write_script(folder / "run.sh", run_text(config, overrides, places))
+    if config.from_trl:
+        (folder / "port.md").write_text(port_text(config, overrides, places), encoding="utf-8")
+        (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
+    if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
+        (folder / "run").rmdir()
+    for name in names:
+        print(folder / name)
+    say(f"start it in verl's environment: bash {folder / 'run.sh'}")
+    return 0

@@ -1,0 +1,161 @@
+"""A job as files that stand alone, by --export: what is in them, that they mean the same, and what is refused."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT, TINY_LM, load_script
+
+verl = load_script("verl_train")
+RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
+ROWS = [{"prompt": [{"role": "user", "content": f"{i} + 1"}], "answer": f"#### {i + 1}"} for i in range(40)]
+PER_SAMPLE = """
+import json as j
+
+
+def near(prompt, completion, answer, meta):
+    "Half for the prompt's first word, a half for the answer and its unit."
+    return 0.5 * (prompt.split()[0] in completion) + 0.5 * (f"{answer['value']} {meta['unit']}" in completion)
+"""
+
+
+def loaded(file):
+    """A module of a file, as verl loads it: by its path."""
+    spec = importlib.util.spec_from_file_location(f"exported_{abs(hash(str(file)))}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows_of(file):
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(file).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    """The TRL run of the evaluations, exported, and moved to another place without what it came from."""
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "trl_run.py").write_text(RUN)
+    (folder / "word_problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    argv = [f"--from_trl={folder}/trl_run.py", "--hardware=8x80GB", f"--export={folder}/port"]
+    assert verl.main(argv) == 0
+    assert sorted(p.name for p in folder.iterdir()) == ["port", "trl_run.py", "word_problems.jsonl"]
+    moved = folder.parent / f"{folder.name} moved"
+    shutil.move(folder / "port", moved)
+    shutil.rmtree(folder)
+    return moved
+
+
+def words_of(folder, *more):
+    """The words that run.sh gives to verl, by a `python` that prints them and has no flash_attn."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    (bin_folder / "python").write_text('#!/bin/bash\n[[ $1 == -c ]] && exit 1\nprintf "%s\\0" "$@"\n')
+    (bin_folder / "python").chmod(0o755)
+    env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", str(folder / "run.sh"), *more], env=env, capture_output=True, text=True, check=True)
+    shutil.rmtree(bin_folder)
+    return done.stdout.split("\0")[:-1]
+
+
+def test_the_folder_holds_what_it_needs_and_nothing_of_here(port):
+    names = ["port.md", "run.sh", "train.parquet", "val.parquet", "verl_reward.py"]
+    assert sorted(p.name for p in port.iterdir() if p.name != "run") == names
+    texts = [(port / name).read_text() for name in ("port.md", "run.sh", "verl_reward.py")]
+    assert not [t for t in texts if str(ROOT) in t or "/tmp" in t or "verl_hooks" in t or "import trl" in t]
+
+
+def test_the_command_is_that_of_print_without_its_hooks(port):
+    words = words_of(port, "trainer.total_training_steps=3")
+    assert words[:3] == ["-u", "-m", "verl.trainer.main_ppo"] and words[-1] == "trainer.total_training_steps=3"
+    given = dict(word.lstrip("+").split("=", 1) for word in words[3:-1])
+    expected = {
+        "data.train_files": f"{port}/train.parquet",
+        "data.train_batch_size": "32",
+        "reward.custom_reward_function.path": f"{port}/verl_reward.py",
+        "actor_rollout_ref.actor.kl_loss_type": "'k3+'",
+        "actor_rollout_ref.actor.clip_ratio_high": "0.28",
+        "actor_rollout_ref.rollout.temperature": "0.9",
+        "trainer.default_local_dir": f"{port}/run/checkpoints",
+        "trainer.total_training_steps": "200",
+        "actor_rollout_ref.model.use_remove_padding": "False",
+    }
+    assert {key: given[key] for key in expected} == expected
+    assert int(given["ray_kwargs.ray_init.num_cpus"]) >= 27
+    assert not [key for key in given if "reward_manager" in key or "sampler" in key or "reward_kwargs" in key]
+
+
+def test_scores_are_those_of_the_weighted_sum(port):
+    """As TRL adds them: 1.0 * correct + 0.2 * brief, where None adds nothing."""
+    score = loaded(port / "verl_reward.py").compute_score
+    row = rows_of(port / "train.parquet")[4]
+    truth = row["reward_model"]["ground_truth"]
+    texts = {"so #### 5": 1.2, "#### 4": 0.2, "": 0.0, "#### 5" + " " * 294: 1.1, "x" * 500: 0.0}
+    assert {t: round(score("d", t, truth, row["extra_info"])["score"], 9) for t in texts} == texts
+    assert score("d", "so #### 5", "5", {}) == {"correct": 1.0, "brief": 1.0, "score": 1.2}
+
+
+def test_the_table_has_given_and_default_settings_beside_verls(port):
+    lines = (port / "port.md").read_text().splitlines()
+    cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in lines if line.startswith("| ")}
+    assert cells["epsilon_high"] == ["0.28", "`actor_rollout_ref.actor.clip_ratio_high=0.28` |"]
+    assert cells["delta"][0] == "None (default)" and "k3+" in cells["beta, use_bias_correction_kl"][1]
+    assert cells["train_dataset"][1] == "`data.train_files=$HERE/train.parquet` |"
+    assert any(line.startswith("- lr_scheduler_type linear") for line in lines)
+
+
+def exported(tmp_path, reward, rows, *flags):
+    """An export of settings, without TRL."""
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / "r.py").write_text(reward)
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    argv = [f"--data={tmp_path}/d.jsonl", f"--reward={tmp_path}/r.py:near*2", "--algorithm=grpo", "--batch_size=16"]
+    return verl.main([*argv, f"--model={TINY_LM}", f"--export={tmp_path}/out", *flags])
+
+
+TEXT_ROWS = [{"prompt": f"{i} apples", "answer": {"value": i}, "meta": {"unit": "kg"}} for i in range(8)]
+
+
+def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path):
+    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS) == 0
+    assert not (tmp_path / "out" / "port.md").exists()
+    score = loaded(tmp_path / "out" / "verl_reward.py").compute_score
+    row = rows_of(tmp_path / "out" / "train.parquet")[3]
+    for text, expected in (("3 apples, 3 kg", 2.0), ("4 kg of 3", 1.0), ("none", 0.0)):
+        assert score("d", text, row["reward_model"]["ground_truth"], row["extra_info"])["score"] == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--missing_eos_penalty=1"], "missing_eos_penalty 1"),
+        (["--dynamic_sampling"], "dynamic_sampling True"),
+        (["--nodes=2"], "nodes 2"),
+        (["--algorithm=maxrl"], "advantage maxrl"),
+        (["--print"], "expected one of"),
+    ],
+)
+def test_what_needs_the_bundle_is_refused(tmp_path, capsys, flags, message):
+    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, *flags) == 2
+    error = capsys.readouterr().err
+    assert message in error and "expected" in error and not (tmp_path / "out").exists()
+
+
+def test_rewards_that_do_not_stand_alone_are_refused(tmp_path, capsys):
+    (tmp_path / "beside.py").write_text("UNIT = 'kg'\n")
+    assert exported(tmp_path, "from beside import UNIT\n" + PER_SAMPLE, TEXT_ROWS) == 2
+    assert "which imports beside.py" in capsys.readouterr().err
+    assert exported(tmp_path / "b", PER_SAMPLE.replace("def near", "async def near"), TEXT_ROWS) == 2
+    assert "plain functions" in capsys.readouterr().err
+
+
+def test_a_folder_with_files_of_these_names_is_left_alone(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.sh").write_text("mine")
+    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS) == 2
+    assert "which has run.sh" in capsys.readouterr().err and (tmp_path / "out" / "run.sh").read_text() == "mine"
