@@ -31,7 +31,7 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     reward: str  # FILE.py:f, f(prompt, completion, answer) -> float with columns by name, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: accuracy, the share of scores of 1 and above, before and after
-    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl
+    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl, result.json
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 60  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
@@ -230,11 +230,12 @@ def train(config):
 
     def evaluate(step):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
-        samples = [s for part in parts for s in rollout(config, models, reward, part, greedy=True)[1]]
-        if samples:
-            log(step, {"eval/accuracy": sum(s["score"] >= 1 for s in samples) / len(samples)})
+        right = [s["score"] >= 1 for x in parts for s in rollout(config, models, reward, x, greedy=True)[1]]
+        if right:
+            log(step, {"eval/accuracy": sum(right) / len(right)})
+        return sum(right) / len(right) if right else None
 
-    evaluate(0)
+    before = evaluate(0)
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
     try:
         for step, picked in enumerate(order.split(config.batch_size)[: config.steps], start=1):
@@ -252,7 +253,7 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    evaluate(step)
+    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
 
 
 if __name__ == "__main__":

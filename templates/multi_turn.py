@@ -32,7 +32,7 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     environment: str  # FILE.py:Class
     eval_data: str = ""  # held-out JSONL: accuracy, the share of returns of 1 and above, before and after
-    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl
+    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl, result.json
     steps: int = 20  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
     seed: int = 0
@@ -302,8 +302,9 @@ def train(config):
         scores = torch.tensor([s["score"] for x in parts for s in rollout(config, models, make, x, greedy=True)[1]])
         if held_out:
             log(step, {"eval/accuracy": (scores >= 1).float().mean().item(), "eval/score": scores.mean().item()})
+        return scores.mean().item() if held_out else None
 
-    evaluate(0)
+    before = evaluate(0)
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
     try:
         for step, picked in enumerate(order.split(config.prompts)[: config.steps], start=1):
@@ -323,7 +324,7 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    evaluate(step)
+    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
 
 
 if __name__ == "__main__":

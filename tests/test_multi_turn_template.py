@@ -433,6 +433,8 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
     metrics, samples = lines(out / "metrics.jsonl"), lines(out / "samples.jsonl")
     assert [m["step"] for m in metrics] == [0, 1, 2, 2]
     assert {"step", "eval/accuracy", "eval/score"} == set(metrics[0]) == set(metrics[-1])
+    ends = {"before": metrics[0]["eval/score"], "after": metrics[-1]["eval/score"]}
+    assert json.loads((out / "result.json").read_text()) == ends
     keys = {"reward/mean", "reward/std", "reward/zero_std_frac", "policy/loss", "policy/entropy", "optim/grad_norm"}
     keys |= {"rollout/turns_mean", "rollout/length_mean", "rollout/truncated_frac", "time/rollout", "time/step"}
     assert keys <= set(metrics[1]) and 1 <= metrics[1]["rollout/turns_mean"] <= 2

@@ -329,6 +329,8 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     metrics, out = lines(folder / "out" / "metrics.jsonl"), folder / "out"
     assert [m["step"] for m in metrics] == [0, 1, 2, 2]
     assert "eval/accuracy" in metrics[0] and "eval/accuracy" in metrics[-1]
+    ends = {"before": metrics[0]["eval/accuracy"], "after": metrics[-1]["eval/accuracy"]}
+    assert json.loads((out / "result.json").read_text()) == ends
     keys = {"reward/mean", "policy/loss", "policy/entropy", "rollout/length_mean", "optim/grad_norm", "time/rollout"}
     keys |= {"ppo": {"value/explained_variance", "value/loss", "kl/ref"}, "grpo": {"reward/zero_std_frac"}}.get(
         name, {"kl/teacher"}
