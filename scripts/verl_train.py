@@ -3219,6 +3219,7 @@ TRL_DEFAULTS = {
     "num_train_epochs": 3.0,
     "per_device_train_batch_size": 8,
     "reward_weights": None,
+    "save_steps": 500,
     "scale_rewards": "group",
     "seed": 42,
     "steps_per_generation": None,
@@ -3306,7 +3307,7 @@ AGGREGATION_OF_TRL = {
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
     "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print bf16 fp16 "
-    "tf32 use_cpu gradient_checkpointing gradient_checkpointing_kwargs save_steps save_strategy save_total_limit "
+    "tf32 use_cpu gradient_checkpointing gradient_checkpointing_kwargs save_strategy save_total_limit "
     "save_only_model eval_steps eval_strategy per_device_eval_batch_size use_vllm vllm_mode remove_unused_columns "
     "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
@@ -3364,6 +3365,8 @@ def schedule_of_trl(t: dict, rows: int, prompts: int) -> tuple[dict, list[str]]:
     warmup = t["warmup_steps"]
     found = {"steps": steps, "lr": t["learning_rate"], "lr_schedule": shape, "weight_decay": t["weight_decay"]}
     found |= {"warmup_steps": round(warmup * steps) if 0 < warmup < 1 else int(warmup)}
+    saves = t["save_steps"] if t["save_steps"] >= 1 else t["save_steps"] * steps  # below 1 a share of the steps
+    found["save_every"] = min(steps, max(1, round(saves)))  # verl_train.py always saves the last step
     found |= {"adam_beta2": t["adam_beta2"], "adam_eps": t["adam_epsilon"], "max_grad_norm": t["max_grad_norm"]}
     return found, notes
 
@@ -5243,7 +5246,11 @@ Not run here: training on GPUs.
 - TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
 - Completions come from vLLM, whose probabilities differ a little from the trainer's: watch
   `training/rollout_probs_diff_mean`{correction}.
-- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
+{few}- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
+"""
+
+FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
+  lists the file {times} times, enough to try it, too little to train on.
 """
 
 # settings of GRPOConfig and GRPOTrainer: the settings here whose overrides mean the same
@@ -5273,6 +5280,7 @@ SAME_AS_TRL = {
     "adam_epsilon": ("adam_eps",),
     "max_grad_norm": ("max_grad_norm",),
     "seed": ("seed",),
+    "save_steps": ("save_every",),
 }
 
 
@@ -5420,6 +5428,7 @@ def port_text(config: Config, overrides: list[Override], places: dict[str, str])
         notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
         max_prompt=config.max_prompt_tokens,
         correction="" if config.mismatch == "none" else "; the correction is on",
+        few=FEW.format(times=times) if (times := max(o.text().count("train.parquet") for o in overrides)) > 1 else "",
     )
 
 
@@ -5435,27 +5444,43 @@ def parquet_rows(file: Path) -> list[dict]:
     return rows
 
 
+def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
+    """Overrides without the hooks, and without a file for validation where there is none.
+
+    verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
+    """
+    found, train = [], job.file("train.parquet")
+    times = math.ceil(config.batch_size // config.group_size / count)
+    for override in overrides:
+        if override.key.startswith(OF_THE_HOOKS):
+            continue
+        if override.key == "data.train_files" and times > 1:
+            override = dataclasses.replace(override, value=[train] * times)
+        if override.key == "data.val_files" and not job.held_out:  # verl wants one
+            override = dataclasses.replace(override, value=train)
+        found.append(override)
+    return found
+
+
 def export_job(config: Config) -> int:
-    """--export: write run.sh, verl_reward.py, train.parquet and val.parquet, and port.md with --from_trl."""
+    """--export: write run.sh, verl_reward.py, the data, and port.md with --from_trl."""
     check_exportable(config)
     folder = Path(config.export).resolve()
-    names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet"] + ["port.md"] * bool(config.from_trl)
-    there = [name for name in names if (folder / name).exists()]
-    need(
-        not there,
-        f"got --export {config.export}, which has {', '.join(there)}; expected none of them; try another folder",
-    )
+    names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md"]
+    there = ", ".join(name for name in names if (folder / name).exists())
+    need(not there, f"got --export {config.export}, which has {there}; expected none of them; try another folder")
     config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
     with tempfile.TemporaryDirectory() as job_folder:
         job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
-        overrides = [o for o in overrides if not o.key.startswith(OF_THE_HOOKS)]
-        places = {job.folder: "$HERE", str(folder): "$HERE"}
-        splits = {name: parquet_rows(Path(job_folder) / name) for name in ("train.parquet", "val.parquet")}
+        names = names[: 4 if job.held_out else 3] + names[4:] * bool(config.from_trl)
+        splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
-        for name, rows in splits.items():
-            write_parquet_file(rows, folder / name)
+    overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
+    places = {job.folder: "$HERE", str(folder): "$HERE"}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
+    for name, rows in splits.items():
+        write_parquet_file(rows, folder / name)
     write_script(folder / "run.sh", run_text(config, overrides, places))
     if config.from_trl:
         (folder / "port.md").write_text(port_text(config, overrides, places), encoding="utf-8")

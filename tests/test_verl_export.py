@@ -64,7 +64,7 @@ def words_of(folder, *more):
 
 
 def test_the_folder_holds_what_it_needs_and_nothing_of_here(port):
-    names = ["port.md", "run.sh", "train.parquet", "val.parquet", "verl_reward.py"]
+    names = ["port.md", "run.sh", "train.parquet", "verl_reward.py"]
     assert sorted(p.name for p in port.iterdir() if p.name != "run") == names
     texts = [(port / name).read_text() for name in ("port.md", "run.sh", "verl_reward.py")]
     assert not [t for t in texts if str(ROOT) in t or "/tmp" in t or "verl_hooks" in t or "import trl" in t]
@@ -76,7 +76,9 @@ def test_the_command_is_that_of_print_without_its_hooks(port):
     given = dict(word.lstrip("+").split("=", 1) for word in words[3:-1])
     expected = {
         "data.train_files": f"{port}/train.parquet",
+        "data.val_files": f"{port}/train.parquet",
         "data.train_batch_size": "32",
+        "trainer.save_freq": "200",  # TRL's 500 of 200 steps
         "reward.custom_reward_function.path": f"{port}/verl_reward.py",
         "actor_rollout_ref.actor.kl_loss_type": "'k3+'",
         "actor_rollout_ref.actor.clip_ratio_high": "0.28",
@@ -114,7 +116,7 @@ def exported(tmp_path, reward, rows, *flags):
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "r.py").write_text(reward)
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    argv = [f"--data={tmp_path}/d.jsonl", f"--reward={tmp_path}/r.py:near*2", "--algorithm=grpo", "--batch_size=16"]
+    argv = [f"--data={tmp_path}/d.jsonl", f"--reward={tmp_path}/r.py:near*2", "--algorithm=grpo", "--batch_size=128"]
     return verl.main([*argv, f"--model={TINY_LM}", f"--export={tmp_path}/out", *flags])
 
 
@@ -126,6 +128,8 @@ def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path):
     assert not (tmp_path / "out" / "port.md").exists()
     score = loaded(tmp_path / "out" / "verl_reward.py").compute_score
     row = rows_of(tmp_path / "out" / "train.parquet")[3]
+    given = [word for word in words_of(tmp_path / "out") if word.startswith("data.train_files=")]
+    assert given == [f"data.train_files=[{tmp_path}/out/train.parquet,{tmp_path}/out/train.parquet]"]  # 8 rows of 16
     for text, expected in (("3 apples, 3 kg", 2.0), ("4 kg of 3", 1.0), ("none", 0.0)):
         assert score("d", text, row["reward_model"]["ground_truth"], row["extra_info"])["score"] == expected
 

@@ -1,8 +1,10 @@
 """--export: a job as four files that need neither this script nor its bundle."""
 
 import ast
+import dataclasses
 import inspect
 import json
+import math
 import shlex
 import tempfile
 from pathlib import Path
@@ -11,11 +13,12 @@ from parts.extracts import extract
 from parts.messages import need, say
 from parts.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
-from programs.verl_train.export_texts import COMPUTE_SCORE, PORT, RUN, SAME_AS_TRL
+from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN, SAME_AS_TRL
 from programs.verl_train.from_trl import run_of_trl
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.names import ADVANTAGES, KWARGS, SAMPLER, TABLE
+from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import imported_files
 from programs.verl_train.run_script import write_script
 from programs.verl_train.settings import VERL, Config
@@ -163,6 +166,7 @@ def port_text(config: Config, overrides: list[Override], places: dict[str, str])
         notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
         max_prompt=config.max_prompt_tokens,
         correction="" if config.mismatch == "none" else "; the correction is on",
+        few=FEW.format(times=times) if (times := max(o.text().count("train.parquet") for o in overrides)) > 1 else "",
     )
 
 
@@ -178,27 +182,43 @@ def parquet_rows(file: Path) -> list[dict]:
     return rows
 
 
+def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
+    """Overrides without the hooks, and without a file for validation where there is none.
+
+    verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
+    """
+    found, train = [], job.file("train.parquet")
+    times = math.ceil(config.batch_size // config.group_size / count)
+    for override in overrides:
+        if override.key.startswith(OF_THE_HOOKS):
+            continue
+        if override.key == "data.train_files" and times > 1:
+            override = dataclasses.replace(override, value=[train] * times)
+        if override.key == "data.val_files" and not job.held_out:  # verl wants one
+            override = dataclasses.replace(override, value=train)
+        found.append(override)
+    return found
+
+
 def export_job(config: Config) -> int:
-    """--export: write run.sh, verl_reward.py, train.parquet and val.parquet, and port.md with --from_trl."""
+    """--export: write run.sh, verl_reward.py, the data, and port.md with --from_trl."""
     check_exportable(config)
     folder = Path(config.export).resolve()
-    names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet"] + ["port.md"] * bool(config.from_trl)
-    there = [name for name in names if (folder / name).exists()]
-    need(
-        not there,
-        f"got --export {config.export}, which has {', '.join(there)}; expected none of them; try another folder",
-    )
+    names = ["run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md"]
+    there = ", ".join(name for name in names if (folder / name).exists())
+    need(not there, f"got --export {config.export}, which has {there}; expected none of them; try another folder")
     config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
     with tempfile.TemporaryDirectory() as job_folder:
         job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
-        overrides = [o for o in overrides if not o.key.startswith(OF_THE_HOOKS)]
-        places = {job.folder: "$HERE", str(folder): "$HERE"}
-        splits = {name: parquet_rows(Path(job_folder) / name) for name in ("train.parquet", "val.parquet")}
+        names = names[: 4 if job.held_out else 3] + names[4:] * bool(config.from_trl)
+        splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
-        for name, rows in splits.items():
-            write_parquet_file(rows, folder / name)
+    overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
+    places = {job.folder: "$HERE", str(folder): "$HERE"}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
+    for name, rows in splits.items():
+        write_parquet_file(rows, folder / name)
     write_script(folder / "run.sh", run_text(config, overrides, places))
     if config.from_trl:
         (folder / "port.md").write_text(port_text(config, overrides, places), encoding="utf-8")

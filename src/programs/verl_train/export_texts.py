@@ -75,7 +75,11 @@ Not run here: training on GPUs.
 - TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
 - Completions come from vLLM, whose probabilities differ a little from the trainer's: watch
   `training/rollout_probs_diff_mean`{correction}.
-- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
+{few}- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
+"""
+
+FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
+  lists the file {times} times, enough to try it, too little to train on.
 """
 
 # settings of GRPOConfig and GRPOTrainer: the settings here whose overrides mean the same
@@ -105,4 +109,5 @@ SAME_AS_TRL = {
     "adam_epsilon": ("adam_eps",),
     "max_grad_norm": ("max_grad_norm",),
     "seed": ("seed",),
+    "save_steps": ("save_every",),
 }

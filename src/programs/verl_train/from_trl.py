@@ -22,7 +22,7 @@ AGGREGATION_OF_TRL = {
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
     "output_dir run_name report_to logging_steps logging_first_step log_completions num_completions_to_print bf16 fp16 "
-    "tf32 use_cpu gradient_checkpointing gradient_checkpointing_kwargs save_steps save_strategy save_total_limit "
+    "tf32 use_cpu gradient_checkpointing gradient_checkpointing_kwargs save_strategy save_total_limit "
     "save_only_model eval_steps eval_strategy per_device_eval_batch_size use_vllm vllm_mode remove_unused_columns "
     "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_max_model_length deepspeed fsdp "
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
@@ -80,6 +80,8 @@ def schedule_of_trl(t: dict, rows: int, prompts: int) -> tuple[dict, list[str]]:
     warmup = t["warmup_steps"]
     found = {"steps": steps, "lr": t["learning_rate"], "lr_schedule": shape, "weight_decay": t["weight_decay"]}
     found |= {"warmup_steps": round(warmup * steps) if 0 < warmup < 1 else int(warmup)}
+    saves = t["save_steps"] if t["save_steps"] >= 1 else t["save_steps"] * steps  # below 1 a share of the steps
+    found["save_every"] = min(steps, max(1, round(saves)))  # verl_train.py always saves the last step
     found |= {"adam_beta2": t["adam_beta2"], "adam_eps": t["adam_epsilon"], "max_grad_norm": t["max_grad_norm"]}
     return found, notes
 

@@ -27,6 +27,7 @@ TRL_DEFAULTS = {
     "num_train_epochs": 3.0,
     "per_device_train_batch_size": 8,
     "reward_weights": None,
+    "save_steps": 500,
     "scale_rewards": "group",
     "seed": 42,
     "steps_per_generation": None,
