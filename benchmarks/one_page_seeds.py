@@ -3,8 +3,8 @@
 
     python benchmarks/one_page_seeds.py --seeds 0 1 2
 
-The pages' defaults; the reward is 1 where the text between the tags is the answer. The teacher of distillation.py is
-what grpo.py has trained with the first seed.
+The pages' defaults; the reward is 1 where the text between the tags, or without them all of it, is the answer. The
+teacher of distillation.py is what grpo.py has trained with the first seed.
 """
 
 import argparse
@@ -18,13 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REWARD = """
-import re
-
-
 def reward(prompts, completions, answer, **columns):
     texts = [turns if isinstance(turns, str) else turns[-1]["content"] for turns in completions]
-    found = [re.search(r"<answer>(.*?)</answer>", text) for text in texts]
-    return [float(bool(x) and x[1].strip() == right) for x, right in zip(found, answer, strict=True)]
+    found = [text.rpartition("<answer>")[2].partition("</answer>")[0].strip() for text in texts]
+    return [float(x == right) for x, right in zip(found, answer, strict=True)]
 """
 
 

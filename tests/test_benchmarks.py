@@ -1,4 +1,4 @@
-"""benchmarks/all.py: every benchmark is in it, the committed figures are the page's, and what a benchmark prints is read."""
+"""benchmarks/all.py: every benchmark is in it, the committed figures are the page's, what they print is read."""
 
 import json
 import re
@@ -52,7 +52,7 @@ PRINTED = {
     '{"base": {"batch": 2}, "points": [{"axis": "batch", "value": 64, "update_s": 1.5}]}': {
         "points batch 64 update_s": 1.5
     },
-    "| arm | seed | first |\n|---|---|---|\n| before | | 0.5 |\n| turn | 1 | 1,024 |\n\n| seed | s |\n|---|---|\n| 0 | – |": {
+    "| arm | seed | first |\n|---|---|---|\n| before | | 0.5 |\n| turn | 1 | 1,024 |\n\n| seed | s |\n| 0 | – |": {
         "before first": 0.5,
         "turn 1 first": 1024.0,
     },
@@ -65,22 +65,21 @@ def test_what_a_benchmark_prints_is_read(benchmarks, text):
 
 
 def test_a_run_goes_on_past_what_cannot_run(benchmarks, tmp_path, monkeypatch):
-    """One that is measured for real at a tiny size, one without its environment, one that fails, one that is too long."""
+    """One that is measured for real, one without its environment, one that fails, one that is too long for --quick."""
     make = benchmarks.Benchmark
-    tiny = make("data_loader_speed", quick="--json --megabytes 1 --repeats 1", needs=("datasets",))
-    here = {"data_loader_speed": tiny, "old": make("ppo_vs_trl", python="trl112"), "long": make("growth", quick=None)}
+    real = make("math_graders", quick="--graders ours", needs=("math_verify",))
+    here = {"math_graders": real, "old": make("ppo_vs_trl", python="trl112"), "long": make("growth", quick=None)}
     here["broken"] = make("logprob_memory", quick="--side plain --tokens none")
     here["absent"] = make("growth", needs=("no_such_package",))
     monkeypatch.setattr(benchmarks, "BENCHMARKS", here)
     assert benchmarks.main(["--quick", "--output", str(tmp_path)]) == 1, "one of them failed"
     found = json.loads((tmp_path / "figures.json").read_text())["benchmarks"]
-    assert found["data_loader_speed"]["figures"]["times_datasets datasets"] == 1.0
+    assert found["math_graders"]["figures"]["ours agreement %"] == 100.0
     assert "try --trl112 PYTHON" in found["old"]["why"] and found["long"]["why"] == "left out by --quick"
     assert "exit code 2; see broken.log" in found["broken"]["why"] and "no_such_package" in found["absent"]["why"]
     assert "invalid int value" in (tmp_path / "broken.log").read_text()
     page = (tmp_path / "figures.md").read_text()
-    committed = benchmarks.committed_figures()["data_loader_speed"]["times_datasets command"]
-    assert f"| data_loader_speed | times_datasets command | {committed:g} |" in page
+    assert "| math_graders | ours agreement % | 100 | 100 | 1.00 |" in page
     assert "| broken | not measured: exit code 2" in page
 
 
