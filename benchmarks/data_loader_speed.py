@@ -120,7 +120,9 @@ def main() -> int:
         for name, done in runs.items()
     }
     if args.json:
-        print(json.dumps({"megabytes": args.megabytes, "form": args.form, "rows": rows, "medians": medians}))
+        times = {name: round(one["seconds"] / medians["datasets"]["seconds"], 2) for name, one in medians.items()}
+        found = {"megabytes": args.megabytes, "form": args.form, "rows": rows, "medians": medians}
+        print(json.dumps(found | {"times_datasets": times}))
         return 0
     print(f"{rows} rows, {args.megabytes} MB, {args.form}; median of {args.repeats}")
     for name, figures in medians.items():

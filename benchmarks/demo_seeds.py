@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--tools", action="store_true", help="make demo-tools in the place of make demo")
     parser.add_argument("flags", nargs="*", help="further flags of ppo_train.py, after --")
     args = parser.parse_args()
-    of_run = "calls before | after" if args.tools else "explained variance"
+    of_run = "calls before | calls after" if args.tools else "explained variance"
     print(f"| seed | accuracy before | after | {of_run} | steps | seconds | of the CPU |")
     print("|---" * (7 + args.tools) + "|")
     for seed in args.seeds:

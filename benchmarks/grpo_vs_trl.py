@@ -3,9 +3,10 @@
 
     python benchmarks/grpo_vs_trl.py --pairs 5
 
-Prints a JSON object: per figure the median of each side and the median of the ratios, pair by pair. Speed and memory
-come from runs without evaluation; seconds to an accuracy come from runs that evaluate after every step, with the time
-of the evaluation itself not counted on either side. One update per batch, no KL, token mean, no reference: TRL's own
+Prints a JSON object: per figure the median of each side and the median of the ratios, pair by pair. With a GPU both
+sides run on it, in bfloat16, and memory is what torch has allocated there. Speed and memory come from runs without
+evaluation; seconds to an accuracy come from runs that evaluate after every step, with the time of the evaluation itself
+not counted on either side. One update per batch, no KL, token mean, no reference: TRL's own
 defaults; Adam's epsilon and the learning rate are ours on both sides.
 """
 

@@ -5,9 +5,10 @@
     /tmp/trl112/bin/pip install trl==1.12.0 transformers==5.23.0 accelerate==1.15.0 datasets==5.2.0
     python benchmarks/ppo_vs_trl.py --trl_python /tmp/trl112/bin/python --pairs 5
 
-Prints a JSON object: per figure the median of each side and the median of the ratios, pair by pair. Speed and memory
-come from runs without evaluation; seconds to an accuracy come from runs that evaluate after every step, with the time
-of the evaluation itself not counted on either side.
+Prints a JSON object: per figure the median of each side and the median of the ratios, pair by pair. With a GPU both
+sides run on it, in bfloat16, and memory is what torch has allocated there. Speed and memory come from runs without
+evaluation; seconds to an accuracy come from runs that evaluate after every step, with the time of the evaluation itself
+not counted on either side.
 """
 
 import argparse
@@ -23,6 +24,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ["--model", str(ROOT / "assets/tiny_lm"), "--data", str(ROOT / "assets/data/arithmetic_train.jsonl")]
 DATA += ["--eval_data", str(ROOT / "assets/data/arithmetic_eval.jsonl")]
+# runs a script and writes its peak memory in MiB: what torch has allocated on a GPU, else what the process held
+MEASURE = """
+import resource, runpy, sys
+report, sys.argv = sys.argv[1], sys.argv[2:]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as end:
+    if end.code:
+        raise
+import torch
+held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+gpu = torch.cuda.is_available() and torch.cuda.max_memory_allocated() / 2**20
+open(report, "w").write(str(gpu or held))
+"""
 
 
 def environment(threads: int) -> dict:
@@ -37,16 +52,16 @@ def run_ours(flags: list[str], eval_every: int, threads: int, extra: list[str]) 
         command = [sys.executable, str(ROOT / "scripts/ppo_train.py"), *DATA, *flags, *extra, "--output_dir", str(out)]
         command += ["--eval_every", str(eval_every), "--save_every", "0", "--plot_every", "0", "--sample_every", "0"]
         report = Path(folder) / "peak"
-        measure = "import resource,subprocess,sys;p=subprocess.run(sys.argv[2:],capture_output=True,text=True);"
-        measure += "p.returncode and sys.exit(p.stderr);"
-        measure += "open(sys.argv[1],'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))"
-        subprocess.run([sys.executable, "-c", measure, str(report), *command], env=environment(threads), check=True)
+        whole = [sys.executable, "-c", MEASURE, str(report), *command[1:]]
+        done = subprocess.run(whole, env=environment(threads), capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stderr)
         marks, spent = [], 0.0
         for row in map(json.loads, (out / "metrics.jsonl").read_text().splitlines()):
             if "time/update" in row:
                 spent += row["time/rollout"] + row["time/reward"] + row["time/update"]
                 marks.append((row["step"], spent, row.get("eval/accuracy")))
-        return {"marks": marks, "peak_mib": int(report.read_text()) / 1024}
+        return {"marks": marks, "peak_mib": float(report.read_text())}
 
 
 def run_trl(python: str, flags: list[str], eval_every: int, threads: int) -> dict:

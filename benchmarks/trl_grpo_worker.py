@@ -37,6 +37,7 @@ def main() -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
+    gpu = torch.cuda.is_available()
     torch.manual_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(args.model, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
@@ -48,7 +49,10 @@ def main() -> None:
         texts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
         enc = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
         out = model.generate(
-            **enc, do_sample=False, max_new_tokens=args.max_new_tokens, pad_token_id=tokenizer.pad_token_id
+            **enc.to(model.device),
+            do_sample=False,
+            max_new_tokens=args.max_new_tokens,
+            pad_token_id=tokenizer.pad_token_id,
         )
         texts = tokenizer.batch_decode(out[:, enc["input_ids"].shape[1] :], skip_special_tokens=True)
         return sum(t == f"<answer>{r['answer']}</answer>" for t, r in zip(texts, held_out, strict=True)) / len(texts)
@@ -79,8 +83,8 @@ def main() -> None:
         loss_type="dapo",
         reward_weights=[1.0, 0.2],
         adam_epsilon=1e-8,
-        use_cpu=True,
-        bf16=False,
+        use_cpu=not gpu,
+        bf16=gpu,  # as ours computes there
         gradient_checkpointing=False,
         report_to="none",
         save_strategy="no",
@@ -101,7 +105,9 @@ def main() -> None:
     trainer.add_callback(clock)
     clock.last = time.perf_counter()
     trainer.train()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = (
+        torch.cuda.max_memory_allocated() / 2**20 if gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    )
     print(json.dumps({"marks": clock.marks, "peak_mib": round(peak)}))
 
 

@@ -44,6 +44,7 @@ def main() -> None:
     )
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
+    gpu = torch.cuda.is_available()
     torch.manual_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(args.model, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
@@ -73,7 +74,7 @@ def main() -> None:
                     found = re.findall(r"<answer>\s*(.*?)\s*</answer>", answer)
                     tagged = re.fullmatch(r"<answer>\s*[^<>\s][^<>]*</answer>", answer)
                     scores.append(float(found == [str(a + b)]) + 0.2 * bool(tagged))
-                hidden = torch.tensor(scores)[:, None, None].expand(-1, input_ids.shape[1], 1)
+                hidden = torch.tensor(scores, device=input_ids.device)[:, None, None].expand(-1, input_ids.shape[1], 1)
                 return type("Output", (), {"hidden_states": (hidden,)})()
 
         def __init__(self):
@@ -84,7 +85,10 @@ def main() -> None:
     def accuracy(model) -> float:
         enc = tokenizer.pad({"input_ids": [encode(row) for row in held_out]}, return_tensors="pt")
         out = model.generate(
-            **enc, do_sample=False, max_new_tokens=args.max_new_tokens, pad_token_id=tokenizer.pad_token_id
+            **enc.to(model.device),
+            do_sample=False,
+            max_new_tokens=args.max_new_tokens,
+            pad_token_id=tokenizer.pad_token_id,
         )
         texts = tokenizer.batch_decode(out[:, enc["input_ids"].shape[1] :], skip_special_tokens=True)
         return sum(t == f"<answer>{r['answer']}</answer>" for t, r in zip(texts, held_out, strict=True)) / len(texts)
@@ -122,8 +126,8 @@ def main() -> None:
         missing_eos_penalty=1.0,
         num_sample_generations=0,
         local_rollout_forward_batch_size=args.batch_size,
-        use_cpu=True,
-        bf16=False,
+        use_cpu=not gpu,
+        bf16=gpu,  # as ours computes there
         gradient_checkpointing=False,
         report_to="none",
         save_strategy="no",
@@ -146,7 +150,9 @@ def main() -> None:
     trainer.add_callback(clock)
     clock.last = time.perf_counter()
     trainer.train()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = (
+        torch.cuda.max_memory_allocated() / 2**20 if gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    )
     print(json.dumps({"marks": clock.marks, "peak_mib": round(peak)}))
 
 

@@ -8,6 +8,7 @@ for its format. Exits 1 if the mean reward of the last five steps is not 0.3 abo
 """
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -49,7 +50,8 @@ def main() -> int:
     held_out = [value for row in rows for key, value in row.items() if key.endswith("correct/mean@1")]
     rise = sum(reward[-5:]) / 5 - reward[0]
     print(f"| {len(reward) - 4} to {len(reward)} | {sum(reward[-5:]) / 5:.3f} |\n")
-    print(f"rise {rise:.3f}, held-out accuracy {held_out[0]:.3f} to {held_out[-1]:.3f}, {seconds:.0f} s")
+    found = {"rise": rise, "accuracy before": held_out[0], "accuracy after": held_out[-1], "seconds": seconds}
+    print(json.dumps({name: round(value, 3) for name, value in found.items()}))
     return 0 if rise >= 0.3 else 1
 
 

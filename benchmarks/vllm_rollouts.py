@@ -7,6 +7,7 @@ Run in the environment of the tests of vLLM, without anything else on the machin
 """
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -46,7 +47,7 @@ def measure(rows: int, tokens: int, repeats: int) -> None:
         save_model(folder)
         sizes = {"max_prompt_tokens": 32, "max_new_tokens": tokens, "precision": "fp32"}
         config = Config(model=folder, algorithm="grpo", kl_coef=0.0, rollout_engine="vllm", **sizes)
-        models = load_models(config, torch.device("cpu"), None)
+        models = load_models(config, torch.device("cuda" if torch.cuda.is_available() else "cpu"), None)
         models.eos_ids = [SHAPE["vocab_size"] - 1]  # so that hardly a row ends early
         engines = {"hf": HFEngine(config, models), "vllm": VllmEngine(config, models)}
         vllm = engines["vllm"]
@@ -74,9 +75,9 @@ def measure(rows: int, tokens: int, repeats: int) -> None:
                 start = time.perf_counter()
                 call()
                 seconds.setdefault(name, []).append(time.perf_counter() - start)
-        for name, spent in seconds.items():
-            middle = statistics.median(spent)
-            print(f"{name:20s} " + (f"{middle:.2f} s" if name in ("copy", "check") else f"{1 / middle:.0f} tokens/s"))
+        middle = {name: statistics.median(spent) for name, spent in seconds.items()}
+        found = {f"{name} s": round(middle.pop(name), 2) for name in ("copy", "check")}
+        print(json.dumps({f"{name} tokens/s": round(1 / each) for name, each in middle.items()} | found))
 
 
 if __name__ == "__main__":

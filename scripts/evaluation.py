@@ -118,6 +118,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -267,6 +268,9 @@ class Config(BaseConfig):
     base_model: str = setting("", "base of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time")
     precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+    )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
@@ -352,8 +356,39 @@ def world() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
+    """Which rows each process takes, so that the sums of their sizes are alike; the same answer on every process.
+
+    The largest goes first, to whom has least. Rows of one kind are dealt as one; as long as a process has more than
+    `slack` above its fair share, the largest such bundle that it holds is dealt in two halves.
+    """
+    bundles = {}
+    for row, kind in enumerate(kinds):
+        bundles.setdefault(kind, []).append(row)
+    bundles = list(bundles.values())
+    fair = max(math.ceil(sum(sizes) / processes), *sizes, 0)
+    while True:
+        bundles.sort(key=lambda rows: (-sum(sizes[row] for row in rows), rows))
+        shares, loads = [[] for _ in range(processes)], [0] * processes
+        for rows in bundles:
+            least = loads.index(min(loads))
+            shares[least].append(rows)
+            loads[least] += sum(sizes[row] for row in rows)
+        heaviest = loads.index(max(loads))
+        largest = next((rows for rows in shares[heaviest] if len(rows) > 1), None)
+        if largest is None or loads[heaviest] <= (1 + slack) * fair:
+            return [sorted(row for rows in share for row in rows) for share in shares]
+        bundles.remove(largest)
+        by_size = sorted(largest, key=lambda row: (-sizes[row], row))
+        bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
+
+
+def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+
+    Args:
+        shares: which rows of the batch each process has; None: rank::world.
+    """
     size = world()[1]
     if size == 1:
         if error:
@@ -368,7 +403,8 @@ def gather_rows(mine: list, error: Exception | None = None) -> list:
             raise failure
     merged = [None] * sum(len(rows) for rows, _ in parts)
     for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
+        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
+            merged[place] = row
     return merged
 
 
@@ -2414,6 +2450,43 @@ def compute_dtype(config: BaseConfig, device):
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
 
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
+
+
+def attention_choice(config: BaseConfig) -> dict:
+    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    kind = config.attn_implementation
+    return {} if kind == "auto" else {"attn_implementation": kind}
+
+
+def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
+    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    kind = config.attn_implementation
+    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
+    return UserError(
+        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
+        f"architecture has; try --attn_implementation auto{package}"
+    )
+
+
+def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
+    """What is told of a model that does not load."""
+    if config.attn_implementation != "auto" and "attention" in str(error).lower():
+        return refuse_attention(config, source, error)
+    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+
+
 # ---------------------------------------------------------------------------------- key cache (src/parts/key_cache.py)
 
 BLOCK = 64  # columns that a room grows by
@@ -2644,15 +2717,19 @@ def vllm_value(parser, action, text: str, what: str):
 
 
 def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
-    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
-    rank, size = world()
-    samples, failure = [], None
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch.
+
+    Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
+    """
+    (rank, size), samples, failure = world(), [], None
+    shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
+    own = shares[rank]
     try:
-        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
+        samples = make([rows[i] for i in own], None if noise is None else noise[own])
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
-    return gather_rows(samples, failure)
+    return gather_rows(samples, failure, shares)
 
 
 # -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
@@ -3590,6 +3667,8 @@ class ResultCache:
             return
         used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
         used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
+        attention = config.attn_implementation
+        used |= {"attention": attention} if attention != "auto" else {}
         used |= {"vllm_args": config.vllm_args} if config.vllm_args else {}
         if kind != "logprob" and config.temperature:
             used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
@@ -3635,7 +3714,9 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     outputs = [cache.rows.get(key) for key in keys]
     missing = list(dict.fromkeys(k for k, out in zip(keys, outputs, strict=True) if out is None))
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    mine = [requests[first[key]] for key in sorted(missing, key=lambda k: len(requests[first[k]].ids))[rank::size]]
+    waiting = [requests[first[key]] for key in missing]
+    sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in waiting]
+    mine = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
     found, failure = [None] * len(mine), None
     bar = tqdm(total=len(mine), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 
@@ -4090,6 +4171,8 @@ def check_choices(config: Config) -> None:
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
     idle = config.vllm_args and (config.engine != "vllm" or config.base_url)
+    away = config.attn_implementation != "auto" and (config.engine == "vllm" or config.base_url)
+    need(not away, "got --attn_implementation without --engine hf, which alone reads it; try to leave it out")
     need(not idle, "got --vllm_args without vLLM in this process; try --engine vllm, or the server's own flags")
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     for flag, given in local.items():
@@ -4187,7 +4270,7 @@ class LocalModel:
         try:
             if adapter.is_file():
                 base = self.config.base_model or json.loads(adapter.read_text())["base_model_name_or_path"]
-            model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+            model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **attention_choice(self.config))
             if adapter.is_file():
                 from peft import PeftModel
 
@@ -4196,7 +4279,7 @@ class LocalModel:
             tokenizer = AutoTokenizer.from_pretrained(source if own or base == source else base)
             give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:  # OSError, ValueError, SafetensorError, …
-            raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+            raise load_error(self.config, source, error) from error
         commit = getattr(model.config, "_commit_hash", None)
         return model.to(self.device).eval().requires_grad_(False), tokenizer, commit
 

@@ -123,6 +123,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -344,6 +345,9 @@ class Config(BaseConfig):
         ["auto", "float32", "bfloat16", "float16"],
     )
     use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
@@ -631,6 +635,8 @@ def check_machine(config: Config) -> None:
     need(
         gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
     )
+    if config.attn_implementation == "flex_attention" and not gpu:
+        raise refuse_attention(config, config.model, "it has no backward pass on a CPU")
     if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):
         what = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
         raise UserError(f"{what}; try --optim adamw_torch_fused")
@@ -664,8 +670,12 @@ def world() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+
+    Args:
+        shares: which rows of the batch each process has; None: rank::world.
+    """
     size = world()[1]
     if size == 1:
         if error:
@@ -680,7 +690,8 @@ def gather_rows(mine: list, error: Exception | None = None) -> list:
             raise failure
     merged = [None] * sum(len(rows) for rows, _ in parts)
     for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
+        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
+            merged[place] = row
     return merged
 
 
@@ -2729,6 +2740,17 @@ def open_tokenizer(config: BaseConfig, **options):
 
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
 
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
+
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
@@ -2751,6 +2773,41 @@ def keep_differentiable(model) -> None:
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
+
+
+def attention_choice(config: BaseConfig) -> dict:
+    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    kind = config.attn_implementation
+    return {} if kind == "auto" else {"attn_implementation": kind}
+
+
+def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
+    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    kind = config.attn_implementation
+    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
+    return UserError(
+        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
+        f"architecture has; try --attn_implementation auto{package}"
+    )
+
+
+def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
+    """What is told of a model that does not load."""
+    if config.attn_implementation != "auto" and "attention" in str(error).lower():
+        return refuse_attention(config, source, error)
+    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+
+
+def shaped_network(config: BaseConfig, source: str):
+    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), **attention_choice(config))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise load_error(config, source, error) from error
 
 
 def unwrapped(model):
@@ -3696,6 +3753,7 @@ def trl_settings(config: Config, steps: int) -> dict:
     if config.use_vllm == "colocate":
         settings["vllm_max_model_length"] = config.conversation_tokens
     settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
+    settings["model_init_kwargs"] |= attention_choice(config)
     extra = trainer_fields(config.trainer_args)
     settings["chat_template_kwargs"] = trl_template_settings(config)
     settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}
@@ -4787,15 +4845,7 @@ def quiet_libraries(config: Config):
 
 def parameter_count(config: Config) -> int:
     """Number of parameters, from the model's configuration alone."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    try:
-        shape = AutoConfig.from_pretrained(config.model)
-        with torch.device("meta"):
-            return sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+    return sum(p.numel() for p in shaped_network(config, config.model).parameters())
 
 
 @dataclass
@@ -4881,12 +4931,8 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
 
     Left out are the process, CUDA's context, libraries and fragments of memory, and what vLLM takes.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     config, parameters = ready.config, ready.parameters
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+    model = shaped_network(config, config.model)
     shape = decoder_shape(model.config.get_text_config().to_dict())
     whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
     run = trl_pass(config, model, args, whole)

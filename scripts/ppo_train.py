@@ -124,6 +124,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -411,6 +412,9 @@ class Config(BaseConfig):
     device: str = setting(
         "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
     )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
     micro_batch_tokens: int = setting(
         8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
     )
@@ -615,6 +619,13 @@ def sum_over_processes(tensor):
     return tensor
 
 
+def begin_sum(tensor):
+    """Begin to sum a tensor over all processes in place; returns what waits for the end of it."""
+    import torch.distributed as dist
+
+    return dist.all_reduce(tensor, async_op=True).wait
+
+
 def of_first_process(tensor):
     """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
     rank, size = world()
@@ -623,8 +634,39 @@ def of_first_process(tensor):
     return sum_over_processes(tensor.clone() if rank == 0 else tensor.new_zeros(tensor.shape))
 
 
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
+    """Which rows each process takes, so that the sums of their sizes are alike; the same answer on every process.
+
+    The largest goes first, to whom has least. Rows of one kind are dealt as one; as long as a process has more than
+    `slack` above its fair share, the largest such bundle that it holds is dealt in two halves.
+    """
+    bundles = {}
+    for row, kind in enumerate(kinds):
+        bundles.setdefault(kind, []).append(row)
+    bundles = list(bundles.values())
+    fair = max(math.ceil(sum(sizes) / processes), *sizes, 0)
+    while True:
+        bundles.sort(key=lambda rows: (-sum(sizes[row] for row in rows), rows))
+        shares, loads = [[] for _ in range(processes)], [0] * processes
+        for rows in bundles:
+            least = loads.index(min(loads))
+            shares[least].append(rows)
+            loads[least] += sum(sizes[row] for row in rows)
+        heaviest = loads.index(max(loads))
+        largest = next((rows for rows in shares[heaviest] if len(rows) > 1), None)
+        if largest is None or loads[heaviest] <= (1 + slack) * fair:
+            return [sorted(row for rows in share for row in rows) for share in shares]
+        bundles.remove(largest)
+        by_size = sorted(largest, key=lambda row: (-sizes[row], row))
+        bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
+
+
+def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+
+    Args:
+        shares: which rows of the batch each process has; None: rank::world.
+    """
     size = world()[1]
     if size == 1:
         if error:
@@ -639,7 +681,8 @@ def gather_rows(mine: list, error: Exception | None = None) -> list:
             raise failure
     merged = [None] * sum(len(rows) for rows, _ in parts)
     for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
+        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
+            merged[place] = row
     return merged
 
 
@@ -3420,6 +3463,17 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
 
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
 
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
+
 
 @dataclass
 class Models:
@@ -3467,18 +3521,55 @@ def keep_differentiable(model) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
+def attention_choice(config: BaseConfig) -> dict:
+    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    kind = config.attn_implementation
+    return {} if kind == "auto" else {"attn_implementation": kind}
+
+
+def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
+    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    kind = config.attn_implementation
+    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
+    return UserError(
+        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
+        f"architecture has; try --attn_implementation auto{package}"
+    )
+
+
+def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
+    """What is told of a model that does not load."""
+    if config.attn_implementation != "auto" and "attention" in str(error).lower():
+        return refuse_attention(config, source, error)
+    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+
+
+def shaped_network(config: BaseConfig, source: str):
+    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), **attention_choice(config))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise load_error(config, source, error) from error
+
+
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
 
-    extra = {}
+    extra = attention_choice(config)
+    if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
+        raise refuse_attention(config, source, "it has no backward pass on a CPU")
     if config.load_in_4bit:
-        extra = {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
+        extra |= {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
     try:
         dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
         model = auto_class.from_pretrained(source, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
-        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+        raise load_error(config, source, error) from error
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
@@ -3871,6 +3962,17 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
         "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
         "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
     }
+
+
+def own_rows(batch: dict, rows) -> list[int]:
+    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
+    rows, (rank, size) = [int(row) for row in rows], world()
+    if size == 1 or not rows:
+        return rows
+    lengths = batch["attention_mask"][rows].sum(1).tolist()
+    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
+    prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
+    return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
 
 
 def micro_batches(batch: dict, rows, budget: int) -> list:
@@ -4693,15 +4795,19 @@ def count_seconds(timer: dict, start: float, sampled: float) -> None:
 
 
 def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
-    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
-    rank, size = world()
-    samples, failure = [], None
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch.
+
+    Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
+    """
+    (rank, size), samples, failure = world(), [], None
+    shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
+    own = shares[rank]
     try:
-        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
+        samples = make([rows[i] for i in own], None if noise is None else noise[own])
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
-    return gather_rows(samples, failure)
+    return gather_rows(samples, failure, shares)
 
 
 # ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
@@ -4960,6 +5066,111 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
+# -------------------------------------------------------------------------- gradient sums (src/parts/gradient_sums.py)
+
+BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of torch's DistributedDataParallel
+
+
+class GradientSums:
+    """The sum of one minibatch's gradients over all processes.
+
+    Every process sums the same buckets in the same order, each when its own gradients and those of all earlier buckets
+    are there, and the rest in `finish`: so no process waits for one that has no rows, or does not reach a parameter.
+    """
+
+    def __init__(self, params: list, late: set[int]):
+        """
+        Args:
+            params: what is trained, in the order in which a backward pass is likely to reach it.
+            late: ids of those that a backward pass may add to more than once; they are summed at the end.
+        """
+        early = list(in_buckets([p for p in params if id(p) not in late]))
+        self.params, self.buckets = params, early + list(in_buckets([p for p in params if id(p) in late]))
+        self.missing = [{id(p) for p in bucket} for bucket in early]
+        self.reached, self.waits = set(), []  # ids of parameters with a gradient here; one wait per sum under way
+
+    @contextlib.contextmanager
+    def in_last_pass(self) -> Iterator[None]:
+        """Sum each bucket as soon as the backward passes inside have made its gradients."""
+        place = {key: i for i, missing in enumerate(self.missing) for key in missing}
+
+        def arrived(p) -> None:
+            if place[id(p)] < len(self.waits):
+                raise RuntimeError(
+                    "got a second gradient in the last backward pass; expected one of what is not `late`"
+                )
+            self.missing[place[id(p)]].discard(id(p))
+            while len(self.waits) < len(self.missing) and not self.missing[len(self.waits)]:
+                self.begin_next()
+
+        params = [p for p in self.params if id(p) in place]
+        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in params]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def begin_next(self) -> None:
+        """Begin to sum the next bucket; the gradients become views of the sum."""
+        import torch
+
+        bucket = self.buckets[len(self.waits)]
+        self.reached |= {id(p) for p in bucket if p.grad is not None}
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = grads[0].reshape(-1) if len(grads) == 1 else torch.cat([grad.reshape(-1) for grad in grads])
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad = part.view_as(p)
+        self.waits.append(begin_sum(flat))
+
+    def finish(self) -> None:
+        """Sum what is left and wait for all of it; a parameter that no process has reached keeps no gradient."""
+        import torch
+
+        while len(self.waits) < len(self.buckets):
+            self.begin_next()
+        for wait in self.waits:
+            wait()
+        reached = torch.tensor([float(id(p) in self.reached) for p in self.params], device=self.params[0].device)
+        for p, anywhere in zip(self.params, sum_over_processes(reached).tolist(), strict=True):
+            if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
+                p.grad = None
+
+
+def in_buckets(params: list) -> Iterator[list]:
+    """Parameters in runs of one dtype and device, of BUCKET_BYTES at most where it is not a single one."""
+    bucket, size = [], 0
+    for p in params:
+        more = p.numel() * p.element_size()
+        if bucket and (size + more > BUCKET_BYTES or (p.dtype, p.device) != (bucket[0].dtype, bucket[0].device)):
+            yield bucket
+            bucket, size = [], 0
+        bucket, size = [*bucket, p], size + more
+    if bucket:
+        yield bucket
+
+
+def summing_gradients(networks: list, pieces: list) -> Iterator:
+    """Yield micro-batches; when all have been through their backward pass, the gradients are sums over the processes.
+
+    Args:
+        networks: those that are trained, in the order in which they go through their backward pass.
+        pieces: this process's micro-batches, if it has any; the number may differ between processes.
+    """
+    if world()[1] == 1:
+        yield from pieces
+        return
+    params = [p for network in networks for p in reversed(list(network.parameters())) if p.requires_grad]
+    models = [unwrapped(network) for network in networks]
+    heads = [model.get_output_embeddings() for model in models if hasattr(model, "get_output_embeddings")]
+    late = {id(p) for head in heads if head is not None for p in head.parameters()}  # may run in pieces of the batch
+    sums = GradientSums(params, late)
+    yield from pieces[:-1]
+    with sums.in_last_pass():
+        yield from pieces[-1:]
+    sums.finish()
+
+
 # ---------------------------------------------------------------------------------- optimizer (src/parts/optimizer.py)
 
 
@@ -5014,17 +5225,9 @@ def switch_checkpointing(models: Models, on: bool) -> None:
 
 
 def apply_gradients(config: BaseConfig, optimizer, scaler):
-    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
+    """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
     import torch
 
-    params = [p for group in optimizer.param_groups for p in group["params"]]
-    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
-    for p, anywhere in zip(params, sum_over_processes(reached).tolist(), strict=True):
-        if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-            continue
-        if p.grad is None:  # a process without rows of its own still takes part in the sum
-            p.grad = torch.zeros_like(p)
-        sum_over_processes(p.grad)
     scaler.unscale_(optimizer)
     clip = torch.nn.utils.clip_grad_norm_
     norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
@@ -5744,7 +5947,7 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
     rows = contributing(config, batch) if early else list(range(len(samples)))
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    for piece_rows in micro_batches(batch, rows[world()[0] :: world()[1]] if made else [], config.micro_batch_tokens):
+    for piece_rows in micro_batches(batch, own_rows(batch, rows if made else []), config.micro_batch_tokens):
         piece, columns = trimmed(batch, piece_rows)
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
@@ -5971,7 +6174,7 @@ def make_optimizer(config: Config, models: Models):
 
 
 def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True):
-    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, over all processes.
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
     Rows that contribute nothing are left out of the networks; they count in the weights.
@@ -5983,7 +6186,6 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     """
     import torch
 
-    rank, size = world()
     whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
     tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes
     active = set(contributing(config, batch))
@@ -5992,7 +6194,9 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     sums, ratio_max = torch.zeros(10, device=models.device), torch.zeros((), device=models.device)
     if config.loss in ("clip_cov", "kl_cov") and train_policy:
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
-    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+    trained_networks = [models.policy] * train_policy + [models.critic] * bool(models.critic)
+    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens)
+    for piece_rows in summing_gradients(trained_networks, pieces):
         piece, _ = trimmed(batch, piece_rows)
         mask, loss, hidden = piece["loss_mask"], 0.0, None
         with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
@@ -6068,9 +6272,8 @@ def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
     """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
     import torch
 
-    rank, size = world()
     logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
-    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+    for piece_rows in micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens):
         piece, columns = trimmed(batch, piece_rows)
         with torch.no_grad(), autocast(config, models.device):
             hidden = predicting_states(models.policy, piece)
@@ -6161,7 +6364,6 @@ def memory_estimate(config: Config, model, rows: list[dict], processes: int) -> 
 def dry_run(config: Config) -> None:
     """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
@@ -6174,9 +6376,8 @@ def dry_run(config: Config) -> None:
     prompts = [row["prompt"] for row in rows + held_out]
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
-        parameters = sum(p.numel() for p in model.parameters())
+    model = shaped_network(config, config.model)
+    parameters = sum(p.numel() for p in model.parameters())
     if environments:
         check_environment_rows(environments, rows + held_out)
         setup = make_play_setup(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)

@@ -123,6 +123,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -398,6 +399,9 @@ class Config(BaseConfig):
         ["auto", "fp32", "bf16", "fp16"],
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+    )
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass", positive=True)
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
@@ -2725,6 +2729,20 @@ def open_tokenizer(config: BaseConfig, **options):
     return tokenizer
 
 
+# ---------------------------------------------------------------------------------------- models (src/parts/models.py)
+
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
+
+
 # ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
@@ -3135,6 +3153,12 @@ FIXED = {
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
+    "attn_implementation": (
+        ["auto"],
+        "verl's actor takes flash_attention_2; try --override "
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+        "actor_rollout_ref.model.use_remove_padding=False",
+    ),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
     "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
     "device": (["auto", "cuda"], "verl finds the devices by itself"),

@@ -127,6 +127,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -314,6 +315,9 @@ class Config(BaseConfig):
         ["auto", "fp32", "bf16", "fp16"],
     )
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
@@ -378,8 +382,39 @@ def world() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
 
 
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
+    """Which rows each process takes, so that the sums of their sizes are alike; the same answer on every process.
+
+    The largest goes first, to whom has least. Rows of one kind are dealt as one; as long as a process has more than
+    `slack` above its fair share, the largest such bundle that it holds is dealt in two halves.
+    """
+    bundles = {}
+    for row, kind in enumerate(kinds):
+        bundles.setdefault(kind, []).append(row)
+    bundles = list(bundles.values())
+    fair = max(math.ceil(sum(sizes) / processes), *sizes, 0)
+    while True:
+        bundles.sort(key=lambda rows: (-sum(sizes[row] for row in rows), rows))
+        shares, loads = [[] for _ in range(processes)], [0] * processes
+        for rows in bundles:
+            least = loads.index(min(loads))
+            shares[least].append(rows)
+            loads[least] += sum(sizes[row] for row in rows)
+        heaviest = loads.index(max(loads))
+        largest = next((rows for rows in shares[heaviest] if len(rows) > 1), None)
+        if largest is None or loads[heaviest] <= (1 + slack) * fair:
+            return [sorted(row for rows in share for row in rows) for share in shares]
+        bundles.remove(largest)
+        by_size = sorted(largest, key=lambda row: (-sizes[row], row))
+        bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
+
+
+def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+
+    Args:
+        shares: which rows of the batch each process has; None: rank::world.
+    """
     size = world()[1]
     if size == 1:
         if error:
@@ -394,7 +429,8 @@ def gather_rows(mine: list, error: Exception | None = None) -> list:
             raise failure
     merged = [None] * sum(len(rows) for rows, _ in parts)
     for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
+        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
+            merged[place] = row
     return merged
 
 
@@ -1417,6 +1453,17 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
 
 # ---------------------------------------------------------------------------------------- models (src/parts/models.py)
 
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
+
 
 @dataclass
 class Models:
@@ -1464,18 +1511,55 @@ def keep_differentiable(model) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
+def attention_choice(config: BaseConfig) -> dict:
+    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    kind = config.attn_implementation
+    return {} if kind == "auto" else {"attn_implementation": kind}
+
+
+def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
+    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    kind = config.attn_implementation
+    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
+    return UserError(
+        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
+        f"architecture has; try --attn_implementation auto{package}"
+    )
+
+
+def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
+    """What is told of a model that does not load."""
+    if config.attn_implementation != "auto" and "attention" in str(error).lower():
+        return refuse_attention(config, source, error)
+    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+
+
+def shaped_network(config: BaseConfig, source: str):
+    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), **attention_choice(config))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise load_error(config, source, error) from error
+
+
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
 
-    extra = {}
+    extra = attention_choice(config)
+    if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
+        raise refuse_attention(config, source, "it has no backward pass on a CPU")
     if config.load_in_4bit:
-        extra = {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
+        extra |= {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
     try:
         dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
         model = auto_class.from_pretrained(source, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
-        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+        raise load_error(config, source, error) from error
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly
@@ -2578,15 +2662,19 @@ def count_seconds(timer: dict, start: float, sampled: float) -> None:
 
 
 def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
-    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
-    rank, size = world()
-    samples, failure = [], None
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch.
+
+    Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
+    """
+    (rank, size), samples, failure = world(), [], None
+    shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
+    own = shares[rank]
     try:
-        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
+        samples = make([rows[i] for i in own], None if noise is None else noise[own])
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
-    return gather_rows(samples, failure)
+    return gather_rows(samples, failure, shares)
 
 
 # ---------------------------------------------------------------------------------------- memory (src/parts/memory.py)
@@ -3632,14 +3720,9 @@ def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
 def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
     """Print what a run would do as JSON; returns the exit code."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     settle_precision(config, torch.device(device_name(config)))
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+    model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
     lr, micro = settled_training(config, parameters)
     longest = max(len(row["prompt_ids"]) for row in rows + held_out)

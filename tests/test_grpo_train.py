@@ -223,6 +223,10 @@ TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its valu
     "max_grad_norm": ("0.5", {"max_grad_norm": 0.5}),
     "precision": ("bf16", {"bf16": True, "fp16": False}),
     "dtype": ("bfloat16", {"model_init_kwargs": {"dtype": "bfloat16"}}),
+    "attn_implementation": (
+        "eager",
+        {"model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager"}},
+    ),
     "use_cpu": ("true", {"use_cpu": True, "dataloader_pin_memory": False}),
     "gradient_checkpointing": ("true", {"activation_checkpointing": True, "gradient_checkpointing": True}),
     "report_to": ("tensorboard", {"report_to": ["tensorboard"]}),

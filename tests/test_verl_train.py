@@ -244,6 +244,7 @@ REFUSED = [
     ("--merge_lora", "merge_lora True"),
     ("--load_in_4bit --lora_rank 8", "load_in_4bit True"),
     ("--device cpu", "device cpu"),
+    ("--attn_implementation eager", "attn_implementation eager"),
     ("--dry_run", "dry_run True"),
     ("--algorithm ppo --vf_coef 0", "vf_coef 0"),
     ("--lora_rank 8 --lora_alpha 0.5", "lora_alpha 0.5"),

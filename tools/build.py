@@ -72,6 +72,7 @@ FLOORS = (
     "sampling_vllm",
     "rollouts",
     "memory",
+    "gradient_sums",
     "optimizer",
     "curves",
     "run_log",

@@ -1,5 +1,7 @@
 """Padding, collating, micro-batches under a budget of tokens."""
 
+from parts.processes import dealt, world
+
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
     """Return (input_ids, attention_mask), both [B, T], pads on the left."""
@@ -35,6 +37,17 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
         "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
         "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
     }
+
+
+def own_rows(batch: dict, rows) -> list[int]:
+    """This process's share of rows of a batch, as many tokens as the others'; rows of one prompt stay together."""
+    rows, (rank, size) = [int(row) for row in rows], world()
+    if size == 1 or not rows:
+        return rows
+    lengths = batch["attention_mask"][rows].sum(1).tolist()
+    first = int(batch["response_mask"].any(0).int().argmax())  # column in which responses begin
+    prompts = map(tuple, batch["input_ids"][rows, :first].tolist())
+    return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
 
 
 def micro_batches(batch: dict, rows, budget: int) -> list:

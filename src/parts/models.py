@@ -10,6 +10,17 @@ from parts.precision import compute_dtype
 from parts.settings import BaseConfig
 from parts.tokenizers import LOADABLE
 
+# what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
+ATTENTION_KINDS = (
+    "auto",
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "flex_attention",
+)
+
 
 @dataclass
 class Models:
@@ -57,18 +68,55 @@ def keep_differentiable(model) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
+def attention_choice(config: BaseConfig) -> dict:
+    """What --attn_implementation adds to the arguments of from_pretrained and from_config."""
+    kind = config.attn_implementation
+    return {} if kind == "auto" else {"attn_implementation": kind}
+
+
+def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
+    """The error for an attention that is not installed, or that an architecture or a device does not have."""
+    kind = config.attn_implementation
+    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
+    return UserError(
+        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
+        f"architecture has; try --attn_implementation auto{package}"
+    )
+
+
+def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
+    """What is told of a model that does not load."""
+    if config.attn_implementation != "auto" and "attention" in str(error).lower():
+        return refuse_attention(config, source, error)
+    return UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}")
+
+
+def shaped_network(config: BaseConfig, source: str):
+    """A causal network without weights, for its shape; UserError where transformers cannot make it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), **attention_choice(config))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise load_error(config, source, error) from error
+
+
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
     import torch
 
-    extra = {}
+    extra = attention_choice(config)
+    if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
+        raise refuse_attention(config, source, "it has no backward pass on a CPU")
     if config.load_in_4bit:
-        extra = {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
+        extra |= {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
     try:
         dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
         model = auto_class.from_pretrained(source, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
-        raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+        raise load_error(config, source, error) from error
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, as they are in a policy under autocast: both then agree exactly

@@ -1,10 +1,9 @@
-"""Learning rates, their schedule, checkpointed layers, the summed, clipped and applied gradients."""
+"""Learning rates, their schedule, checkpointed layers, the clipped and applied gradients."""
 
 import math
 
 from parts.messages import DivergedError
 from parts.models import Models
-from parts.processes import sum_over_processes
 from parts.settings import BaseConfig
 
 
@@ -59,17 +58,9 @@ def switch_checkpointing(models: Models, on: bool) -> None:
 
 
 def apply_gradients(config: BaseConfig, optimizer, scaler):
-    """Sum gradients over processes, clip, and step unless one is not finite. Returns the norms, one per network."""
+    """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
     import torch
 
-    params = [p for group in optimizer.param_groups for p in group["params"]]
-    reached = torch.tensor([float(p.grad is not None) for p in params], device=params[0].device)
-    for p, anywhere in zip(params, sum_over_processes(reached).tolist(), strict=True):
-        if not anywhere:  # AdamW leaves out what has no gradient; at a gradient of 0 it would count a step
-            continue
-        if p.grad is None:  # a process without rows of its own still takes part in the sum
-            p.grad = torch.zeros_like(p)
-        sum_over_processes(p.grad)
     scaler.unscale_(optimizer)
     clip = torch.nn.utils.clip_grad_norm_
     norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])

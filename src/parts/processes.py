@@ -1,5 +1,6 @@
-"""The processes of a torchrun launch: device, sums and gathered rows, the signal to stop."""
+"""The processes of a torchrun launch: device, sums, rows dealt out and gathered, the signal to stop."""
 
+import math
 import os
 import signal
 import sys
@@ -25,6 +26,13 @@ def sum_over_processes(tensor):
     return tensor
 
 
+def begin_sum(tensor):
+    """Begin to sum a tensor over all processes in place; returns what waits for the end of it."""
+    import torch.distributed as dist
+
+    return dist.all_reduce(tensor, async_op=True).wait
+
+
 def of_first_process(tensor):
     """The first process's tensor, in every process: decisions that rounding can turn are taken once."""
     rank, size = world()
@@ -33,8 +41,39 @@ def of_first_process(tensor):
     return sum_over_processes(tensor.clone() if rank == 0 else tensor.new_zeros(tensor.shape))
 
 
-def gather_rows(mine: list, error: Exception | None = None) -> list:
-    """Merge every process's rows rank::world into the order of the batch; an error of one is raised by all."""
+def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) -> list[list[int]]:
+    """Which rows each process takes, so that the sums of their sizes are alike; the same answer on every process.
+
+    The largest goes first, to whom has least. Rows of one kind are dealt as one; as long as a process has more than
+    `slack` above its fair share, the largest such bundle that it holds is dealt in two halves.
+    """
+    bundles = {}
+    for row, kind in enumerate(kinds):
+        bundles.setdefault(kind, []).append(row)
+    bundles = list(bundles.values())
+    fair = max(math.ceil(sum(sizes) / processes), *sizes, 0)
+    while True:
+        bundles.sort(key=lambda rows: (-sum(sizes[row] for row in rows), rows))
+        shares, loads = [[] for _ in range(processes)], [0] * processes
+        for rows in bundles:
+            least = loads.index(min(loads))
+            shares[least].append(rows)
+            loads[least] += sum(sizes[row] for row in rows)
+        heaviest = loads.index(max(loads))
+        largest = next((rows for rows in shares[heaviest] if len(rows) > 1), None)
+        if largest is None or loads[heaviest] <= (1 + slack) * fair:
+            return [sorted(row for rows in share for row in rows) for share in shares]
+        bundles.remove(largest)
+        by_size = sorted(largest, key=lambda row: (-sizes[row], row))
+        bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
+
+
+def gather_rows(mine: list, error: Exception | None = None, shares: list[list[int]] | None = None) -> list:
+    """Merge every process's rows into the order of the batch; an error of one is raised by all.
+
+    Args:
+        shares: which rows of the batch each process has; None: rank::world.
+    """
     size = world()[1]
     if size == 1:
         if error:
@@ -49,7 +88,8 @@ def gather_rows(mine: list, error: Exception | None = None) -> list:
             raise failure
     merged = [None] * sum(len(rows) for rows, _ in parts)
     for i, (rows, _) in enumerate(parts):
-        merged[i::size] = rows
+        for place, row in zip(shares[i] if shares else range(i, len(merged), size), rows, strict=True):
+            merged[place] = row
     return merged
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from parts.messages import UserError
 from parts.models import Models
-from parts.processes import gather_rows, world
+from parts.processes import dealt, gather_rows, world
 from parts.reward_texts import visible_text
 from parts.rewards import Reward
 from parts.settings import BaseConfig
@@ -42,12 +42,16 @@ def count_seconds(timer: dict, start: float, sampled: float) -> None:
 
 
 def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
-    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch."""
-    rank, size = world()
-    samples, failure = [], None
+    """What `make` returns for rows and their noise, shared out over the processes; every one gets the whole batch.
+
+    Each process takes as many rows, as it is not known how long completions become; those of a prompt stay together.
+    """
+    (rank, size), samples, failure = world(), [], None
+    shares = dealt([1] * len(rows), [str(row["prompt"]) for row in rows], size, slack=0)  # prompts are read once
+    own = shares[rank]
     try:
-        samples = make(rows[rank::size], None if noise is None else noise[rank::size])
+        samples = make([rows[i] for i in own], None if noise is None else noise[own])
     except Exception as error:  # the other processes wait for this one: tell them
         what = f"process {rank}: {type(error).__name__}: {error}"
         failure = error if size == 1 or isinstance(error, UserError) else UserError(what)
-    return gather_rows(samples, failure)
+    return gather_rows(samples, failure, shares)

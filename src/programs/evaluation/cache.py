@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from parts.messages import UserError
-from parts.processes import gather_rows
+from parts.processes import dealt, gather_rows
 from programs.evaluation.rows_and_siblings import ranks
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Request
@@ -20,6 +20,8 @@ class ResultCache:
             return
         used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
         used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
+        attention = config.attn_implementation
+        used |= {"attention": attention} if attention != "auto" else {}
         used |= {"vllm_args": config.vllm_args} if config.vllm_args else {}
         if kind != "logprob" and config.temperature:
             used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
@@ -65,7 +67,9 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
     outputs = [cache.rows.get(key) for key in keys]
     missing = list(dict.fromkeys(k for k, out in zip(keys, outputs, strict=True) if out is None))
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    mine = [requests[first[key]] for key in sorted(missing, key=lambda k: len(requests[first[k]].ids))[rank::size]]
+    waiting = [requests[first[key]] for key in missing]
+    sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in waiting]
+    mine = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
     found, failure = [None] * len(mine), None
     bar = tqdm(total=len(mine), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 

@@ -12,7 +12,8 @@ from parts.batches import left_pad
 from parts.cache_probe import Decoding, decoding_gap, measured_decoding, select_rows
 from parts.chat import give_template
 from parts.key_cache import give_room
-from parts.messages import UserError, need, say
+from parts.messages import need, say
+from parts.models import attention_choice, load_error
 from parts.precision import compute_dtype, widest_float
 from parts.reward_texts import visible_text
 from parts.rows import is_hub_id
@@ -100,7 +101,7 @@ class LocalModel:
         try:
             if adapter.is_file():
                 base = self.config.base_model or json.loads(adapter.read_text())["base_model_name_or_path"]
-            model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+            model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **attention_choice(self.config))
             if adapter.is_file():
                 from peft import PeftModel
 
@@ -109,7 +110,7 @@ class LocalModel:
             tokenizer = AutoTokenizer.from_pretrained(source if own or base == source else base)
             give_template(tokenizer, evaluation_template(self.config))
         except Exception as error:  # OSError, ValueError, SafetensorError, …
-            raise UserError(f"got model {source!r}, which does not load: {error}; {LOADABLE}") from error
+            raise load_error(self.config, source, error) from error
         commit = getattr(model.config, "_commit_hash", None)
         return model.to(self.device).eval().requires_grad_(False), tokenizer, commit
 

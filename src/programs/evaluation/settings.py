@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from parts.bundle import EMBEDDED_MODEL
 from parts.messages import need
+from parts.models import ATTENTION_KINDS
 from parts.play_setup import check_room
 from parts.settings import BaseConfig, parse_settings, setting
 
@@ -61,6 +62,9 @@ class Config(BaseConfig):
     base_model: str = setting("", "base of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time")
     precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+    )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     batch_tokens: int = setting(32768, "tokens per batch, prompt and completion; halved when memory runs out")
     batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")

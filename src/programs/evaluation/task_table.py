@@ -38,6 +38,8 @@ def check_choices(config: Config) -> None:
     need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
     local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
     idle = config.vllm_args and (config.engine != "vllm" or config.base_url)
+    away = config.attn_implementation != "auto" and (config.engine == "vllm" or config.base_url)
+    need(not away, "got --attn_implementation without --engine hf, which alone reads it; try to leave it out")
     need(not idle, "got --vllm_args without vLLM in this process; try --engine vllm, or the server's own flags")
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     for flag, given in local.items():

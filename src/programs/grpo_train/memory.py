@@ -14,6 +14,7 @@ from parts.memory import (
     sampling_bytes,
     saved_for_backward,
 )
+from parts.models import shaped_network
 from programs.grpo_train.prepare import Prepared
 from programs.grpo_train.settings import Config
 
@@ -48,12 +49,8 @@ def trl_memory(ready: Prepared, args: dict, longest: int, processes: int) -> dic
 
     Left out are the process, CUDA's context, libraries and fragments of memory, and what vLLM takes.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     config, parameters = ready.config, ready.parameters
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
+    model = shaped_network(config, config.model)
     shape = decoder_shape(model.config.get_text_config().to_dict())
     whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
     run = trl_pass(config, model, args, whole)

@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.messages import UserError, say
+from parts.messages import say
+from parts.models import shaped_network
 from parts.play_setup import PlaySetup
 from parts.prompts import load_splits
-from parts.tokenizers import LOADABLE
 from programs.grpo_train.batch_plan import BatchPlan, plan_batches
 from programs.grpo_train.conversations_for_trl import (
     let_environments_score,
@@ -48,15 +48,7 @@ def quiet_libraries(config: Config):
 
 def parameter_count(config: Config) -> int:
     """Number of parameters, from the model's configuration alone."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    try:
-        shape = AutoConfig.from_pretrained(config.model)
-        with torch.device("meta"):
-            return sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+    return sum(p.numel() for p in shaped_network(config, config.model).parameters())
 
 
 @dataclass

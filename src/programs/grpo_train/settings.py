@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import UserError, need, suggest
+from parts.models import ATTENTION_KINDS, refuse_attention
 from parts.optimizer import default_learning_rate
 from parts.play_setup import check_idle, check_room
 from parts.settings import BaseConfig, check_numbers, parse_settings, setting
@@ -126,6 +127,9 @@ class Config(BaseConfig):
         ["auto", "float32", "bfloat16", "float16"],
     )
     use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
@@ -413,6 +417,8 @@ def check_machine(config: Config) -> None:
     need(
         gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
     )
+    if config.attn_implementation == "flex_attention" and not gpu:
+        raise refuse_attention(config, config.model, "it has no backward pass on a CPU")
     if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):
         what = f"got --optim {config.optim}; expected CUDA and `pip install bitsandbytes`"
         raise UserError(f"{what}; try --optim adamw_torch_fused")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from parts.messages import UserError
+from parts.models import attention_choice
 from parts.precision import precision_on
 from programs.grpo_train.data import trl_template_settings
 from programs.grpo_train.settings import OPTIONAL, SAME, Config, trainer_fields
@@ -39,6 +40,7 @@ def trl_settings(config: Config, steps: int) -> dict:
     if config.use_vllm == "colocate":
         settings["vllm_max_model_length"] = config.conversation_tokens
     settings["model_init_kwargs"] = {"dtype": config.dtype or (compute if config.lora_rank else "float32")}
+    settings["model_init_kwargs"] |= attention_choice(config)
     extra = trainer_fields(config.trainer_args)
     settings["chat_template_kwargs"] = trl_template_settings(config)
     settings["model_init_kwargs"] |= extra.pop("model_init_kwargs", None) or {}

@@ -6,6 +6,7 @@ import os
 
 from parts.chat import strings_past_template
 from parts.memory import in_gib
+from parts.models import shaped_network
 from parts.precision import settle_precision
 from parts.processes import device_name
 from parts.prompts import load_splits
@@ -20,7 +21,6 @@ from programs.on_policy_distillation.update import student_learning_rate
 def print_distillation_plan(config: Config) -> None:
     """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     size, tokenizer = int(os.environ.get("WORLD_SIZE", "1")), load_tokenizer(config)
     check_config(config, size)
@@ -29,10 +29,7 @@ def print_distillation_plan(config: Config) -> None:
     rows, held_out = load_splits(config, tokenizer)
     check_teachers(config, tokenizer, rows, held_out)
     prompts = [row["prompt"] for row in rows + held_out]
-    networks = {}
-    for source in dict.fromkeys([config.model, *local_sources(config)]):
-        with torch.device("meta"):
-            networks[source] = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+    networks = {source: shaped_network(config, source) for source in [config.model, *local_sources(config)]}
     counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
     longest = max(len(row["prompt_ids"]) for row in rows)
     fresh = config.batch_size - offpolicy_rows(config)

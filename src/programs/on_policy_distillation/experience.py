@@ -1,13 +1,13 @@
 """From samples to a training batch: the teachers' figures and the advantages."""
 
 from parts.advantages import discounted_returns
-from parts.batches import collate, micro_batches, trimmed
+from parts.batches import collate, micro_batches, own_rows, trimmed
 from parts.forward import predicting_states, token_logprobs
 from parts.kl import kl_estimate
 from parts.losses import mismatch_weights
 from parts.models import unwrapped
 from parts.precision import autocast
-from parts.processes import sum_over_processes, world
+from parts.processes import sum_over_processes
 from programs.on_policy_distillation.objective import ADVANTAGES, COMPARED
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import LocalTeacher
@@ -95,10 +95,9 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
 
 def by_teacher(models, batch: dict, rows) -> list[tuple]:
     """(teacher, this process's share of the rows that are its)."""
-    rank, size = world()
     owner = batch["teacher"][:, 0].tolist()
     return [
-        (teacher, [int(r) for r in rows if owner[int(r)] == index][rank::size])
+        (teacher, own_rows(batch, [r for r in rows if owner[int(r)] == index]))
         for index, teacher in enumerate(models.teachers)
     ]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from parts.aggregation import AGGREGATIONS
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import need
+from parts.models import ATTENTION_KINDS
 from parts.settings import BaseConfig, check_trainer, parse_settings, setting
 
 OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
@@ -105,6 +106,9 @@ class Config(BaseConfig):
     )
     device: str = setting(
         "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     micro_batch_tokens: int = setting(
         8192, "tokens, pads included, per forward and backward pass", positive=True, free=True

@@ -19,7 +19,7 @@ from parts.forward import check_logits, lm_logits, predicting_states
 from parts.messages import UserError, need, say
 from parts.models import Models, load_network, unwrapped
 from parts.precision import autocast
-from parts.processes import gather_rows, world
+from parts.processes import dealt, gather_rows, world
 from parts.tokenizers import load_tokenizer
 from programs.on_policy_distillation.data import check_rows
 from programs.on_policy_distillation.settings import Config
@@ -265,7 +265,11 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     wanted = [s for s in samples if isinstance(models.teachers[s.get("teacher", 0)], ServerTeacher)]
     if not wanted:
         return
-    mine, answers, failure = wanted[rank::size], [], None
+    lengths = [len(s["prompt_ids"]) + len(s["response_ids"]) for s in wanted]
+    shares = dealt(
+        lengths, [tuple(s["prompt_ids"]) for s in wanted], size
+    )  # a server may keep what it read of a prompt
+    mine, answers, failure = [wanted[i] for i in shares[rank]], [], None
     try:
         for index, teacher in enumerate(models.teachers):
             theirs = [i for i, s in enumerate(mine) if s.get("teacher", 0) == index]
@@ -274,5 +278,5 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     except UserError as error:
         failure = error
     ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
-    for sample, answer in zip(wanted, gather_rows(ordered, failure), strict=True):
+    for sample, answer in zip(wanted, gather_rows(ordered, failure, shares), strict=True):
         sample["scored"] = answer

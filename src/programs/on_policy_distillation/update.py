@@ -5,6 +5,7 @@ import math
 from parts.aggregation import token_weights
 from parts.batches import micro_batches, trimmed
 from parts.forward import lm_logits, predicting_states
+from parts.gradient_sums import summing_gradients
 from parts.kl import kl_estimate
 from parts.losses import policy_loss
 from parts.models import Models
@@ -51,7 +52,7 @@ MEANS = (
 
 
 def accumulate_gradients(config: Config, models, batch: dict, rows, scaler):
-    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, over all processes.
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
     Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`.
@@ -67,25 +68,29 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler):
     own = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
     scale = scaler.scale(torch.ones((), device=models.device))
     sums, ratio_max = torch.zeros(len(MEANS), device=models.device), torch.zeros((), device=models.device)
-    for teacher, mine in by_teacher(models, batch, rows):
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
-            piece, _ = trimmed(batch, piece_rows)
-            mask = piece["loss_mask"].bool()
-            flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
-            flat["weights"] = token_weights(piece["loss_mask"], config, tokens, len(rows))[mask]
-            with autocast(config, models.device):
-                states = predicting_states(models.policy, piece)[mask]  # [N, H]
-            leaf = states.detach().requires_grad_()
-            read = "teacher_logprobs" not in piece and not is_nll_only(config)
-            teacher_states = teacher.states(piece)[mask] if read else None
-            for part in pieces_of(config, models.policy, len(leaf)):
-                known = {name: x[part] for name, x in flat.items()}
-                dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
-                loss, seen, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
-                sums[0] += loss
-                sums[1:] += torch.where(known["offpolicy"][:, None], 0.0, seen).sum(0) / own
-                ratio_max = torch.maximum(ratio_max, ratio)
-            states.backward(leaf.grad)
+    pieces = [
+        (teacher, piece_rows)
+        for teacher, mine in by_teacher(models, batch, rows)
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens)
+    ]
+    for teacher, piece_rows in summing_gradients([models.policy], pieces):
+        piece, _ = trimmed(batch, piece_rows)
+        mask = piece["loss_mask"].bool()
+        flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
+        flat["weights"] = token_weights(piece["loss_mask"], config, tokens, len(rows))[mask]
+        with autocast(config, models.device):
+            states = predicting_states(models.policy, piece)[mask]  # [N, H]
+        leaf = states.detach().requires_grad_()
+        read = "teacher_logprobs" not in piece and not is_nll_only(config)
+        teacher_states = teacher.states(piece)[mask] if read else None
+        for part in pieces_of(config, models.policy, len(leaf)):
+            known = {name: x[part] for name, x in flat.items()}
+            dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
+            loss, seen, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
+            sums[0] += loss
+            sums[1:] += torch.where(known["offpolicy"][:, None], 0.0, seen).sum(0) / own
+            ratio_max = torch.maximum(ratio_max, ratio)
+        states.backward(leaf.grad)
     return sums, ratio_max
 
 

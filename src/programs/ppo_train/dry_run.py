@@ -7,7 +7,7 @@ import os
 from parts.chat import strings_past_template
 from parts.losses import check_loss
 from parts.memory import in_gib
-from parts.models import end_and_pad_ids
+from parts.models import end_and_pad_ids, shaped_network
 from parts.optimizer import learning_rates
 from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
 from parts.precision import settle_precision
@@ -23,7 +23,6 @@ from programs.ppo_train.settings import Config, check_environment
 def dry_run(config: Config) -> None:
     """Print resolved settings, batch arithmetic, and a memory estimate per process, as JSON."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     size = int(os.environ.get("WORLD_SIZE", "1"))
     check_config(config, size)
@@ -36,9 +35,8 @@ def dry_run(config: Config) -> None:
     prompts = [row["prompt"] for row in rows + held_out]
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
-        parameters = sum(p.numel() for p in model.parameters())
+    model = shaped_network(config, config.model)
+    parameters = sum(p.numel() for p in model.parameters())
     if environments:
         check_environment_rows(environments, rows + held_out)
         setup = make_play_setup(config, tokenizer, end_and_pad_ids(config, model, tokenizer)[0], environments)

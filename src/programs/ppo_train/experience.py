@@ -3,14 +3,14 @@
 import contextlib
 
 from parts.advantages import ADVANTAGES, gae
-from parts.batches import collate, micro_batches, trimmed
+from parts.batches import collate, micro_batches, own_rows, trimmed
 from parts.forward import predicting_states, token_logprobs, token_values
 from parts.kl import kl_estimate
 from parts.losses import LOSSES
 from parts.models import Models
 from parts.numerics import masked_whiten
 from parts.precision import autocast
-from parts.processes import of_first_process, sum_over_processes, world
+from parts.processes import of_first_process, sum_over_processes
 from parts.shaping import move_to_turns, reward_parts, shape_rewards, shaped_score
 from programs.ppo_train.settings import Config
 
@@ -37,7 +37,7 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
     rows = contributing(config, batch) if early else list(range(len(samples)))
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    for piece_rows in micro_batches(batch, rows[world()[0] :: world()[1]] if made else [], config.micro_batch_tokens):
+    for piece_rows in micro_batches(batch, own_rows(batch, rows if made else []), config.micro_batch_tokens):
         piece, columns = trimmed(batch, piece_rows)
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x

@@ -7,6 +7,7 @@ from parts.aggregation import AGGREGATIONS
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.losses import LOSSES
 from parts.messages import need
+from parts.models import ATTENTION_KINDS
 from parts.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.presets import GROUP_DEFAULTS, PRESETS
 from parts.settings import BaseConfig, parse_settings, setting
@@ -158,6 +159,9 @@ class Config(BaseConfig):
     )
     device: str = setting(
         "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
+    )
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     micro_batch_tokens: int = setting(
         8192, "tokens, pads included, per forward and backward pass", positive=True, free=True

@@ -1,14 +1,15 @@
 """One step of training: epochs, minibatches, micro-batches, gradients."""
 
 from parts.aggregation import token_weights
-from parts.batches import micro_batches, trimmed
+from parts.batches import micro_batches, own_rows, trimmed
 from parts.forward import predicting_states, token_logprobs, token_values
+from parts.gradient_sums import summing_gradients
 from parts.kl import kl_estimate, kl_loss
 from parts.losses import LOSSES, covariance_choice, likelihood_ratio, mismatch_weights, value_loss
 from parts.models import Models
 from parts.optimizer import apply_gradients, count_bad_update, learning_rates, set_learning_rates, switch_checkpointing
 from parts.precision import autocast, widest_float
-from parts.processes import gather_rows, of_first_process, sum_over_processes, world
+from parts.processes import gather_rows, of_first_process, sum_over_processes
 from programs.ppo_train.experience import contributing
 from programs.ppo_train.metrics import update_metrics
 from programs.ppo_train.settings import Config
@@ -32,7 +33,7 @@ def make_optimizer(config: Config, models: Models):
 
 
 def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scaler, train_policy: bool = True):
-    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, over all processes.
+    """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
     Rows that contribute nothing are left out of the networks; they count in the weights.
@@ -44,7 +45,6 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     """
     import torch
 
-    rank, size = world()
     whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
     tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes
     active = set(contributing(config, batch))
@@ -53,7 +53,9 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     sums, ratio_max = torch.zeros(10, device=models.device), torch.zeros((), device=models.device)
     if config.loss in ("clip_cov", "kl_cov") and train_policy:
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
-    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+    trained_networks = [models.policy] * train_policy + [models.critic] * bool(models.critic)
+    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens)
+    for piece_rows in summing_gradients(trained_networks, pieces):
         piece, _ = trimmed(batch, piece_rows)
         mask, loss, hidden = piece["loss_mask"], 0.0, None
         with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
@@ -129,9 +131,8 @@ def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
     """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
     import torch
 
-    rank, size = world()
     logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
-    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+    for piece_rows in micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens):
         piece, columns = trimmed(batch, piece_rows)
         with torch.no_grad(), autocast(config, models.device):
             hidden = predicting_states(models.policy, piece)

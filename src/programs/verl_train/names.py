@@ -184,6 +184,12 @@ FIXED = {
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
+    "attn_implementation": (
+        ["auto"],
+        "verl's actor takes flash_attention_2; try --override "
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+        "actor_rollout_ref.model.use_remove_padding=False",
+    ),
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
     "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
     "device": (["auto", "cuda"], "verl finds the devices by itself"),

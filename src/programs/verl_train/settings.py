@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import need
+from parts.models import ATTENTION_KINDS
 from parts.precision import precision_on
 from parts.presets import GROUP_DEFAULTS, PRESETS
 from parts.settings import BaseConfig, parse_settings, setting, yaml_flags
@@ -152,6 +153,9 @@ class Config(BaseConfig):
         ["auto", "fp32", "bf16", "fp16"],
     )
     device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
+    )
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass", positive=True)
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")

@@ -15,10 +15,9 @@ from parts.memory import (
     network_bytes,
     sampling_bytes,
 )
-from parts.messages import UserError
+from parts.models import shaped_network
 from parts.precision import settle_precision
 from parts.processes import device_name
-from parts.tokenizers import LOADABLE
 from programs.warm_start.settings import Config, settled_training
 
 TILE = 32_768  # vocabulary of a piece of TRL's output layer
@@ -52,14 +51,9 @@ def warm_start_memory(config: Config, model, longest: int) -> dict[str, float]:
 def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
     """Print what a run would do as JSON; returns the exit code."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     settle_precision(config, torch.device(device_name(config)))
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config.model))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"got model {config.model!r}, which does not load: {error}; {LOADABLE}") from error
+    model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
     lr, micro = settled_training(config, parameters)
     longest = max(len(row["prompt_ids"]) for row in rows + held_out)

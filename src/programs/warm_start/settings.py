@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import need
+from parts.models import ATTENTION_KINDS
 from parts.optimizer import default_learning_rate
 from parts.settings import BaseConfig, check_numbers, parse_settings, setting
 
@@ -85,6 +86,9 @@ class Config(BaseConfig):
         ["auto", "fp32", "bf16", "fp16"],
     )
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
+    attn_implementation: str = setting(
+        "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
+    )
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")

@@ -1,0 +1,95 @@
+"""--attn_implementation: the kinds of transformers, the same results by each, what is told of one that is absent."""
+
+import pytest
+import torch
+import transformers
+from conftest import TINY_LM, load_script
+
+from parts.batches import collate
+from parts.forward import predicting_states, token_logprobs
+from parts.messages import UserError
+from parts.models import ATTENTION_KINDS, load_network, shaped_network
+from parts.sampling import HFEngine
+from programs.ppo_train.models import load_models
+from programs.ppo_train.settings import Config
+
+CPU = torch.device("cpu")
+
+
+def make_config(kind: str, **given) -> Config:
+    """Settings of a small run of the embedded model."""
+    sizes = {"batch_size": 6, "group_size": 2, "max_new_tokens": 8, "precision": "fp32"}
+    return Config(algorithm="grpo", attn_implementation=kind, **{**sizes, **given})
+
+
+def test_kinds_are_those_of_transformers():
+    """All but paged|eager, which only its own continuous batching reads."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    offered = {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()} - {"paged|eager"}
+    assert {*ATTENTION_KINDS} == {"auto", *offered}
+
+
+def test_eager_samples_and_trains_as_sdpa_does():
+    """Prompts of several lengths, so that a batch has pads; what is sampled, its log-probs, and the gradient."""
+    found = {}
+    for kind in ("auto", "sdpa", "eager"):
+        config = make_config(kind)
+        models = load_models(config, CPU, None)
+        prompts = [[5, 6, 7, 8, 9, 10, 11], [5, 6], [20, 21, 22]] * 2
+        noise = torch.linspace(0.05, 0.95, 48).reshape(6, 8).numpy()
+        sampled = HFEngine(config, models).generate(prompts, noise)
+        rows = [
+            {"prompt_ids": p, "response_ids": ids, "rollout_logprobs": lp}
+            for p, (ids, lp) in zip(prompts, sampled, strict=True)
+        ]
+        batch = collate(rows, models.pad_id, CPU)
+        logprobs, _ = token_logprobs(config, models.policy, predicting_states(models.policy, batch), batch)
+        logprobs.sum().backward()
+        gradient = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
+        gap = (logprobs.detach() - batch["rollout_logprobs"]).abs().max()
+        assert gap < 1e-5, "sampler and trainer agree"
+        found[kind] = (
+            models.policy.config._attn_implementation,
+            [ids for ids, _ in sampled],
+            logprobs.detach(),
+            gradient,
+        )
+    assert [found[kind][0] for kind in found] == ["sdpa", "sdpa", "eager"]
+    assert torch.equal(found["auto"][3], found["sdpa"][3])
+    assert found["eager"][1] == found["sdpa"][1]
+    torch.testing.assert_close(found["eager"][2], found["sdpa"][2], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        found["eager"][3], found["sdpa"][3], rtol=1e-5, atol=1e-5 * found["sdpa"][3].abs().max().item()
+    )
+
+
+def test_a_kind_that_is_not_there_is_told(tmp_path):
+    config = make_config("flash_attention_2")
+    told = (
+        r"got --attn_implementation flash_attention_2 with model .*; expected .*; try .* auto, or `pip install kernels`"
+    )
+    for load in (lambda: shaped_network(config, config.model), lambda: load_models(config, CPU, None)):
+        with pytest.raises(UserError, match=told):
+            load()
+    with pytest.raises(UserError, match=r"flex_attention with .* no backward pass on a CPU; expected"):
+        load_models(make_config("flex_attention"), CPU, None)
+    transformers.MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"got --attn_implementation sdpa .*; try --attn_implementation auto"):
+        shaped_network(make_config("sdpa"), str(tmp_path))
+
+
+def test_what_is_frozen_may_be_any_that_runs_forward():
+    """A reference on a CPU is only read: flex attention has a forward pass there."""
+    config = make_config("flex_attention")
+    network = load_network(transformers.AutoModelForCausalLM, config.model, config, CPU, frozen=True)
+    assert network.config._attn_implementation == "flex_attention"
+
+
+def test_evaluation_takes_it_for_its_own_engine_only(capsys):
+    evaluation = load_script("evaluation")
+    flags = ["--model", str(TINY_LM), "--task", "math", "--attn_implementation", "eager"]
+    assert evaluation.main([*flags, "--engine", "vllm"]) == 2
+    assert "got --attn_implementation without --engine hf" in capsys.readouterr().err
+    model = evaluation.LocalModel(evaluation.parse_config(flags), str(TINY_LM), CPU)
+    assert model.model.config._attn_implementation == "eager"
