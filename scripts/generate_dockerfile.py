@@ -68,6 +68,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    share_prompts = False  # a setting of those that train without a library's trainer
 
 
 # ----------------------------------------------------------------- tables (src/programs/generate_dockerfile/tables.py)

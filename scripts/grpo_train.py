@@ -123,6 +123,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    share_prompts = False  # a setting of those that train without a library's trainer
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):

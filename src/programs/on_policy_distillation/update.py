@@ -17,6 +17,7 @@ from parts.optimizer import (
 )
 from parts.precision import autocast
 from parts.processes import gather_rows, sum_over_processes
+from parts.shared_prompts import shared_length
 from programs.on_policy_distillation.experience import by_teacher, pieces_of
 from programs.on_policy_distillation.objective import COMPARED, divergence, gap_figures, overlap, with_rest
 from programs.on_policy_distillation.settings import OBJECTIVES, Config
@@ -68,7 +69,7 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler):
     scale = scaler.scale(torch.ones((), device=models.device))
     sums, ratio_max = torch.zeros(len(MEANS), device=models.device), torch.zeros((), device=models.device)
     for teacher, mine in by_teacher(models, batch, rows):
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks)):
             piece, _ = trimmed(batch, piece_rows)
             mask = piece["loss_mask"].bool()
             flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each

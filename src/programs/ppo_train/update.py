@@ -9,6 +9,7 @@ from parts.models import Models
 from parts.optimizer import apply_gradients, count_bad_update, learning_rates, set_learning_rates, switch_checkpointing
 from parts.precision import autocast, widest_float
 from parts.processes import gather_rows, of_first_process, sum_over_processes, world
+from parts.shared_prompts import shared_length
 from programs.ppo_train.experience import contributing
 from programs.ppo_train.metrics import update_metrics
 from programs.ppo_train.settings import Config
@@ -53,7 +54,8 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     sums, ratio_max = torch.zeros(10, device=models.device), torch.zeros((), device=models.device)
     if config.loss in ("clip_cov", "kl_cov") and train_policy:
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
-    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+    shared = shared_length(models.networks)
+    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens, shared):
         piece, _ = trimmed(batch, piece_rows)
         mask, loss, hidden = piece["loss_mask"], 0.0, None
         with autocast(config, models.device), torch.set_grad_enabled(train_policy):  # warm-up keeps no graph
@@ -131,7 +133,8 @@ def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
 
     rank, size = world()
     logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
-    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens):
+    shared = shared_length(models.networks)
+    for piece_rows in micro_batches(batch, rows[rank::size], config.micro_batch_tokens, shared):
         piece, columns = trimmed(batch, piece_rows)
         with torch.no_grad(), autocast(config, models.device):
             hidden = predicting_states(models.policy, piece)
