@@ -119,6 +119,7 @@ class BaseConfig:
 
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):

@@ -124,6 +124,7 @@ class BaseConfig:
 
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -366,6 +367,9 @@ class Config(BaseConfig):
     )
     micro_batch_tokens: int = setting(
         8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
+    )
+    share_prompts: bool = setting(
+        True, "student and local teachers run a group's prompt once, and no pads, where this saves time", free=True
     )
     logits_chunk: int = setting(
         2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
@@ -1627,6 +1631,11 @@ class Models:
     pad_id: int
     device: object
 
+    @property
+    def networks(self) -> list:
+        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
 
 def disable_dropout(model) -> None:
     """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
@@ -1943,6 +1952,163 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
+# ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
+
+SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
+OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
+
+
+def cost_of_pass(tokens: int, cells: int) -> float:
+    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
+    return min(tokens + OVERHEAD * cells, cells)
+
+
+def same_prompts(piece: dict) -> tuple:
+    """(the column behind the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
+
+    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
+    """
+    import torch
+
+    start = int(piece["response_mask"].any(0).long().argmax())
+    which = torch.zeros_like(piece["input_ids"][:, 0])
+    if start:
+        beginnings = piece["input_ids"].masked_fill(piece["attention_mask"] == 0, -1)[:, :start]
+        which = torch.unique(beginnings, dim=0, return_inverse=True)[1]
+    order = torch.arange(len(which), device=which.device)
+    first = torch.full_like(which, len(which)).scatter_reduce(0, which, order, "amin")
+    return start, which, first[first < len(which)]
+
+
+@dataclass
+class Layout:
+    """Where the tokens of rows are in one line of N: the distinct prompts one behind another, then the responses.
+
+    Tables hold places 0 to N - 1 in the line, and N where there is no token.
+    """
+
+    ids: object  # [N]
+    positions: object  # [N], from 0 on in each text
+    prompts: object  # [n, P], each from column 0 on
+    responses: object  # [B, C], each from column 0 on, without its last token, which predicts none
+    texts: object  # [B, P + C], of each row the prompt, and from column P on the response
+    back: object  # [N], where each token of the line is among the n x P + B x C
+    predicting: object  # [B, T], the token before each of a response, in the columns of the rows
+    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text
+    masks: dict = field(default_factory=dict)
+
+    def added_to_scores(self, dtype):
+        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
+        import torch
+
+        if dtype not in self.masks:
+            zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
+            self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
+        return self.masks[dtype]
+
+
+def places_in_line(lengths, before: int, total: int):
+    """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
+    import torch
+
+    columns = torch.arange(int(lengths.max()), device=lengths.device)
+    starts = before + lengths.cumsum(0) - lengths
+    return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
+
+
+def layout_of(piece: dict, longest: float) -> Layout | None:
+    """The layout of rows [B, T]; None where the plain way takes no longer, or a row is longer than `longest`."""
+    import torch
+
+    start, which, first = same_prompts(piece)
+    ids, mask = piece["input_ids"], piece["attention_mask"].bool()
+    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    lengths, replies = of_prompt.sum(1), of_response.sum(1)
+    before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
+    if not start or cost_of_pass(total, mask.numel()) >= mask.numel() or int(mask.sum(1).max()) > longest:
+        return None
+    prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
+    texts = torch.cat([prompts[which], responses], dim=1)
+    (n, width), (count, reach) = prompts.shape, responses.shape
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
+    columns = torch.arange(max(width, reach), device=ids.device)
+    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
+    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
+    predicting = torch.full_like(ids, total)
+    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
+    predicting[:, start + 1 : start + 1 + reach] = responses
+    return Layout(
+        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
+        positions=torch.cat([x.flatten() for x in positions])[there],
+        prompts=prompts,
+        responses=responses,
+        texts=texts,
+        back=there.nonzero().squeeze(1),
+        predicting=predicting,
+        seen=seen[:1] if bool((lengths == width).all()) else seen,
+    )
+
+
+def rows_at(x, places):
+    """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
+    import torch
+
+    flat = torch.cat([x, x.new_zeros(1, *x.shape[1:])]).flatten(1)
+    found = torch.nn.functional.embedding(places, flat, padding_idx=len(x))
+    return found.view(*places.shape, *x.shape[1:])
+
+
+def shared_attention(module, query, key, value, attention_mask, layout: Layout | None = None, **kwargs):
+    """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
+
+    Prompts stand in columns from 0 on, so that being causal is all the mask that they need.
+    """
+    import torch
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if layout is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    line = [x[0].transpose(0, 1) for x in (query, key, value)]  # [N, heads, D]
+
+    def attend(asking, asked, mask):
+        places = (asking, asked, asked)
+        blocks = [rows_at(x, place).transpose(1, 2) for x, place in zip(line, places, strict=True)]
+        return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
+
+    found = attend(layout.prompts, layout.prompts, None)
+    if layout.responses.numel():
+        mask = layout.added_to_scores(query.dtype)
+        found = torch.cat([found, attend(layout.responses, layout.texts, mask)])
+    return rows_at(found, layout.back)[None], None
+
+
+def set_attention(model, name: str) -> None:
+    """Let a network's layers attend by a name that transformers knows, or by that of this part."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(SHARED_PROMPTS, shared_attention)
+    AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
+    unwrapped(model).config.get_text_config()._attn_implementation = name
+
+
+def shared_length(networks: list) -> float:
+    """Tokens of the longest rows of which all of these networks (None: left out) run a common prompt once; 0: none."""
+    return min((length_that_shares(network) for network in networks if network is not None), default=0)
+
+
+def length_that_shares(model) -> float:
+    """The same of one network: no more than its layers look back."""
+    config = unwrapped(model).config.get_text_config()
+    if config._attn_implementation != SHARED_PROMPTS:
+        return 0
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
+    if not getattr(config, "use_sliding_window", True):
+        windows[0] = None
+    return min((window for window in windows if window), default=math.inf)
+
+
 # -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
 
 
@@ -1987,7 +2153,8 @@ def next_states(model, token, mask, cache, padded: bool):
         padded: whether there may be a 0 in it.
     """
     network = below_the_head(model)
-    prepared = mask[:, None, None].bool() if unwrapped(model).config._attn_implementation == "sdpa" else mask
+    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+    prepared = mask[:, None, None].bool() if sdpa else mask
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,
@@ -2039,10 +2206,30 @@ def check_logits(models: Models) -> None:
     )
 
 
+def line_states(model, layout: Layout):
+    """Hidden states [B, T, H] that predict the tokens of responses, 0 elsewhere; each prompt is run once."""
+    out = below_the_head(model)(
+        input_ids=layout.ids[None],
+        position_ids=layout.positions[None],
+        attention_mask=layout.ids.new_zeros(1, 1, 1, 1),  # of four dimensions: one that needs no making
+        use_cache=False,
+        layout=layout,
+    )
+    return rows_at(out.last_hidden_state[0], layout.predicting)
+
+
 def predicting_states(model, piece: dict):
-    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
+
+    Where `share_prompts` has found that a network can, and it saves time, a common prompt is run once for all of its
+    rows, and no pad; the states that predict a prompt's own tokens are then 0.
+    """
     import torch
 
+    longest = length_that_shares(model)
+    layout = layout_of(piece, longest) if longest else None
+    if layout:
+        return line_states(model, layout)
     hidden = plain_states(model, piece["input_ids"], piece["attention_mask"])
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 
@@ -2107,21 +2294,36 @@ def own_rows(batch: dict, rows) -> list[int]:
     return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
 
 
-def micro_batches(batch: dict, rows, budget: int) -> list:
-    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
+def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
+
+    Args:
+        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
+            together, and what is counted is `cost_of_pass`.
+    """
     import torch
 
-    mask = batch["attention_mask"]
+    mask, rows = batch["attention_mask"], [int(r) for r in rows]
     firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
     lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
+    lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
+    start, prompts = 0, list(range(len(mask)))
+    if rows and max(lengths[r] for r in rows) <= shared:
+        start, found, _ = same_prompts(batch)
+        prompts = found.tolist()
+    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
+
+    def cost(group) -> float:
+        cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
+        once = {prompts[r]: start - firsts[r] for r in group}
+        return cost_of_pass(sum(once.values()) + sum(lasts[r] - start for r in group), cells) if start else cells
+
     groups, current = [], []
-    for row in sorted((int(r) for r in rows), key=lambda r: (lasts[r] - firsts[r], r)):
-        grown = [*current, row]
-        width = 1 + max(lasts[r] for r in grown) - min(firsts[r] for r in grown)
-        if current and width * len(grown) > budget:
+    for row in sorted(rows, key=lambda r: (longest[prompts[r]], prompts[r], lengths[r], r)):
+        if current and cost([*current, row]) > budget:
             groups.append(current)
-            grown = [row]
-        current = grown
+            current = []
+        current = [*current, row]
     return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
 
 
@@ -2294,6 +2496,51 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     if not found.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
     return found
+
+
+def sharing_gap(config: BaseConfig, models: Models, network) -> float:
+    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`."""
+    import torch
+
+    texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0], padded=True)
+    kinds = [(texts[row], texts[0][-length:]) for row, length in ((0, 7), (1, 5), (0, 2), (0, 1), (1, 8))]
+    samples = [
+        {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": [0.0] * len(ids)} for prompt, ids in kinds
+    ]
+    piece = collate(samples, models.pad_id, models.device)
+    layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
+    with torch.no_grad(), autocast(config, models.device):
+        expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+        set_attention(network, SHARED_PROMPTS)
+        found = line_states(network, layout)[asked]
+        again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+    pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
+    return max(relative_gap(*pair) for pair in pairs)
+
+
+def can_share(config: BaseConfig, models: Models, network) -> bool:
+    """Let a network run a prompt once for all of its rows, if it gives the same states so."""
+    implementation = unwrapped(network).config.get_text_config()._attn_implementation
+    if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
+        return True
+    limit = 1e-4 if compute_dtype(config, models.device).itemsize > 2 else 0.05
+    if implementation == "sdpa" and holds(lambda: sharing_gap(config, models, network), limit):
+        return True
+    set_attention(network, implementation)
+    return False
+
+
+def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
+    """Let networks (None: left out) run a prompt once for all of its rows where they can; say which cannot."""
+    if not config.share_prompts:
+        return
+    networks = [network for network in networks if network is not None]
+    cannot = [network for network in networks if not can_share(config, models, network)]
+    longest = getattr(config, "conversation_tokens", config.max_prompt_tokens + config.max_new_tokens)
+    short = [network for network in networks if 0 < length_that_shares(network) < longest]
+    for found, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
+        for name in sorted({type(unwrapped(network)).__name__ for network in found}):
+            say(f"note: {name} runs a prompt again with each of its {which}")
 
 
 # ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
@@ -3912,6 +4159,11 @@ class DistillationModels(Models):
 
     teachers: list  # of LocalTeacher and ServerTeacher
 
+    @property
+    def networks(self) -> list:
+        """The student and the local teachers."""
+        return [self.policy, *(teacher.model for teacher in self.teachers if isinstance(teacher, LocalTeacher))]
+
 
 def is_server(spec: str) -> bool:
     """Whether a teacher is behind HTTP."""
@@ -4002,6 +4254,7 @@ class LocalTeacher:
         with autocast(self.config, models.device):
             check_logits(dataclasses.replace(models, policy=self.model))
             check_pads(self.config, models, self.model, "teacher")
+        share_prompts(self.config, models, [self.model])
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
         self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there
         need(
@@ -4186,6 +4439,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Disti
     models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
     check_logits(models)
     check_pads(config, models, policy, "model")
+    share_prompts(config, models, [policy])
     for spec in teacher_specs(config).values():
         teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
         models.teachers.append(teacher)
@@ -4286,7 +4540,7 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
         count = min(COMPARED, *(t.width for t in models.teachers))
         made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
     for teacher, rows in by_teacher(models, batch, range(shape[0])):
-        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens):
+        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens, shared_length(models.networks)):
             piece, columns = trimmed(batch, piece_rows)
             if "old_logprobs" in made:
                 with torch.no_grad(), autocast(config, models.device):
@@ -4400,7 +4654,7 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler):
     pieces = [
         (teacher, piece_rows)
         for teacher, mine in by_teacher(models, batch, rows)
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens)
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks))
     ]
     for teacher, piece_rows in summing_gradients([models.policy], pieces):
         piece, _ = trimmed(batch, piece_rows)
@@ -4653,7 +4907,7 @@ def local_figures(config: Config, models, batch: dict):
 
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
     for teacher, mine in by_teacher(models, batch, range(len(sums))):
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks)):
             piece, _ = trimmed(batch, piece_rows)
             mask = piece["response_mask"].bool()
             owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]

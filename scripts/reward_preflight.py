@@ -147,6 +147,7 @@ class BaseConfig:
 
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
 
 
 def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
@@ -2337,6 +2338,11 @@ class Models:
     pad_id: int
     device: object
 
+    @property
+    def networks(self) -> list:
+        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
 
 def disable_dropout(model) -> None:
     """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
@@ -2610,6 +2616,11 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
+# ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
+
+SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
+
+
 # -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
 
 
@@ -2654,7 +2665,8 @@ def next_states(model, token, mask, cache, padded: bool):
         padded: whether there may be a 0 in it.
     """
     network = below_the_head(model)
-    prepared = mask[:, None, None].bool() if unwrapped(model).config._attn_implementation == "sdpa" else mask
+    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+    prepared = mask[:, None, None].bool() if sdpa else mask
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,

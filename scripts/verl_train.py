@@ -124,6 +124,7 @@ class BaseConfig:
 
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -403,6 +404,7 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass", positive=True)
+    share_prompts: bool = setting(True, "a group's prompt is run once, and no pads, where this saves time")
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
@@ -3173,6 +3175,7 @@ NOTES = {
     "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every step's completions to samples/",
@@ -3636,6 +3639,7 @@ def say_notes(config: Config) -> None:
         "reuse_prefill",
         "vllm_args",
         "check_sync",
+        "share_prompts",
         "logits_chunk",
         "max_bad_updates",
         "plot_every",

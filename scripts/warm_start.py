@@ -128,6 +128,7 @@ class BaseConfig:
 
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -1477,6 +1478,11 @@ class Models:
     pad_id: int
     device: object
 
+    @property
+    def networks(self) -> list:
+        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
 
 def disable_dropout(model) -> None:
     """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""
@@ -1793,6 +1799,124 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
+# ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
+
+SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
+OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
+
+
+def cost_of_pass(tokens: int, cells: int) -> float:
+    """Tokens that a pass is counted as: `tokens` in one line, or the plain way all of its rows x columns."""
+    return min(tokens + OVERHEAD * cells, cells)
+
+
+def same_prompts(piece: dict) -> tuple:
+    """(the column behind the prompts, [B] which distinct prompt each row has, [n] a row with each of these).
+
+    The column is the first in which a token was sampled; what stands before it in a row is its prompt.
+    """
+    import torch
+
+    start = int(piece["response_mask"].any(0).long().argmax())
+    which = torch.zeros_like(piece["input_ids"][:, 0])
+    if start:
+        beginnings = piece["input_ids"].masked_fill(piece["attention_mask"] == 0, -1)[:, :start]
+        which = torch.unique(beginnings, dim=0, return_inverse=True)[1]
+    order = torch.arange(len(which), device=which.device)
+    first = torch.full_like(which, len(which)).scatter_reduce(0, which, order, "amin")
+    return start, which, first[first < len(which)]
+
+
+@dataclass
+class Layout:
+    """Where the tokens of rows are in one line of N: the distinct prompts one behind another, then the responses.
+
+    Tables hold places 0 to N - 1 in the line, and N where there is no token.
+    """
+
+    ids: object  # [N]
+    positions: object  # [N], from 0 on in each text
+    prompts: object  # [n, P], each from column 0 on
+    responses: object  # [B, C], each from column 0 on, without its last token, which predicts none
+    texts: object  # [B, P + C], of each row the prompt, and from column P on the response
+    back: object  # [N], where each token of the line is among the n x P + B x C
+    predicting: object  # [B, T], the token before each of a response, in the columns of the rows
+    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text
+    masks: dict = field(default_factory=dict)
+
+    def added_to_scores(self, dtype):
+        """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
+        import torch
+
+        if dtype not in self.masks:
+            zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
+            self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
+        return self.masks[dtype]
+
+
+def places_in_line(lengths, before: int, total: int):
+    """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
+    import torch
+
+    columns = torch.arange(int(lengths.max()), device=lengths.device)
+    starts = before + lengths.cumsum(0) - lengths
+    return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
+
+
+def layout_of(piece: dict, longest: float) -> Layout | None:
+    """The layout of rows [B, T]; None where the plain way takes no longer, or a row is longer than `longest`."""
+    import torch
+
+    start, which, first = same_prompts(piece)
+    ids, mask = piece["input_ids"], piece["attention_mask"].bool()
+    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    lengths, replies = of_prompt.sum(1), of_response.sum(1)
+    before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
+    if not start or cost_of_pass(total, mask.numel()) >= mask.numel() or int(mask.sum(1).max()) > longest:
+        return None
+    prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
+    texts = torch.cat([prompts[which], responses], dim=1)
+    (n, width), (count, reach) = prompts.shape, responses.shape
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
+    columns = torch.arange(max(width, reach), device=ids.device)
+    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
+    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
+    predicting = torch.full_like(ids, total)
+    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
+    predicting[:, start + 1 : start + 1 + reach] = responses
+    return Layout(
+        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
+        positions=torch.cat([x.flatten() for x in positions])[there],
+        prompts=prompts,
+        responses=responses,
+        texts=texts,
+        back=there.nonzero().squeeze(1),
+        predicting=predicting,
+        seen=seen[:1] if bool((lengths == width).all()) else seen,
+    )
+
+
+def rows_at(x, places):
+    """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
+    import torch
+
+    flat = torch.cat([x, x.new_zeros(1, *x.shape[1:])]).flatten(1)
+    found = torch.nn.functional.embedding(places, flat, padding_idx=len(x))
+    return found.view(*places.shape, *x.shape[1:])
+
+
+def length_that_shares(model) -> float:
+    """The same of one network: no more than its layers look back."""
+    config = unwrapped(model).config.get_text_config()
+    if config._attn_implementation != SHARED_PROMPTS:
+        return 0
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "window_size")]
+    if not getattr(config, "use_sliding_window", True):
+        windows[0] = None
+    return min((window for window in windows if window), default=math.inf)
+
+
 # -------------------------------------------------------------------------------------- forward (src/parts/forward.py)
 
 
@@ -1837,7 +1961,8 @@ def next_states(model, token, mask, cache, padded: bool):
         padded: whether there may be a 0 in it.
     """
     network = below_the_head(model)
-    prepared = mask[:, None, None].bool() if unwrapped(model).config._attn_implementation == "sdpa" else mask
+    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+    prepared = mask[:, None, None].bool() if sdpa else mask
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,
@@ -1889,10 +2014,30 @@ def check_logits(models: Models) -> None:
     )
 
 
+def line_states(model, layout: Layout):
+    """Hidden states [B, T, H] that predict the tokens of responses, 0 elsewhere; each prompt is run once."""
+    out = below_the_head(model)(
+        input_ids=layout.ids[None],
+        position_ids=layout.positions[None],
+        attention_mask=layout.ids.new_zeros(1, 1, 1, 1),  # of four dimensions: one that needs no making
+        use_cache=False,
+        layout=layout,
+    )
+    return rows_at(out.last_hidden_state[0], layout.predicting)
+
+
 def predicting_states(model, piece: dict):
-    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
+
+    Where `share_prompts` has found that a network can, and it saves time, a common prompt is run once for all of its
+    rows, and no pad; the states that predict a prompt's own tokens are then 0.
+    """
     import torch
 
+    longest = length_that_shares(model)
+    layout = layout_of(piece, longest) if longest else None
+    if layout:
+        return line_states(model, layout)
     hidden = plain_states(model, piece["input_ids"], piece["attention_mask"])
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 

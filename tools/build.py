@@ -62,6 +62,7 @@ FLOORS = (
     "tokenizers",
     "models",
     "key_cache",
+    "shared_prompts",
     "forward",
     "batches",
     "cache_probe",

@@ -1,6 +1,7 @@
 """Padding, collating, micro-batches under a budget of tokens."""
 
 from parts.processes import dealt, world
+from parts.shared_prompts import cost_of_pass, same_prompts
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
@@ -50,21 +51,36 @@ def own_rows(batch: dict, rows) -> list[int]:
     return [rows[i] for i in dealt(lengths, list(prompts), size)[rank]]
 
 
-def micro_batches(batch: dict, rows, budget: int) -> list:
-    """Split row indices into groups of similar length with at most `budget` tokens each, pads included."""
+def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
+    """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
+
+    Args:
+        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
+            together, and what is counted is `cost_of_pass`.
+    """
     import torch
 
-    mask = batch["attention_mask"]
+    mask, rows = batch["attention_mask"], [int(r) for r in rows]
     firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
     lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()
+    lengths = [last - first + 1 for first, last in zip(firsts, lasts, strict=True)]
+    start, prompts = 0, list(range(len(mask)))
+    if rows and max(lengths[r] for r in rows) <= shared:
+        start, found, _ = same_prompts(batch)
+        prompts = found.tolist()
+    longest = {prompts[r]: lengths[r] for r in sorted(rows, key=lambda r: lengths[r])}  # row of each prompt
+
+    def cost(group) -> float:
+        cells = len(group) * (1 + max(lasts[r] for r in group) - min(firsts[r] for r in group))
+        once = {prompts[r]: start - firsts[r] for r in group}
+        return cost_of_pass(sum(once.values()) + sum(lasts[r] - start for r in group), cells) if start else cells
+
     groups, current = [], []
-    for row in sorted((int(r) for r in rows), key=lambda r: (lasts[r] - firsts[r], r)):
-        grown = [*current, row]
-        width = 1 + max(lasts[r] for r in grown) - min(firsts[r] for r in grown)
-        if current and width * len(grown) > budget:
+    for row in sorted(rows, key=lambda r: (longest[prompts[r]], prompts[r], lengths[r], r)):
+        if current and cost([*current, row]) > budget:
             groups.append(current)
-            grown = [row]
-        current = grown
+            current = []
+        current = [*current, row]
     return [torch.tensor(group, device=mask.device) for group in [*groups, current] if group]
 
 

@@ -1,16 +1,17 @@
-"""What the cache of a model can do, measured before anything is sampled."""
+"""What the cache and the attention of a model can do, measured before anything is sampled."""
 
 import functools
 import math
 from dataclasses import dataclass, replace
 
-from parts.batches import left_pad
-from parts.forward import cached_states, next_states, plain_states
+from parts.batches import collate, left_pad
+from parts.forward import cached_states, line_states, next_states, plain_states
 from parts.key_cache import KeptTexts, has_plain_layers
 from parts.messages import need, say
 from parts.models import Models, unwrapped
-from parts.precision import compute_dtype
+from parts.precision import autocast, compute_dtype
 from parts.settings import BaseConfig
+from parts.shared_prompts import SHARED_PROMPTS, layout_of, length_that_shares, set_attention
 
 
 @dataclass(frozen=True)
@@ -172,3 +173,48 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     if not found.leaving:
         say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
     return found
+
+
+def sharing_gap(config: BaseConfig, models: Models, network) -> float:
+    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`."""
+    import torch
+
+    texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0], padded=True)
+    kinds = [(texts[row], texts[0][-length:]) for row, length in ((0, 7), (1, 5), (0, 2), (0, 1), (1, 8))]
+    samples = [
+        {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": [0.0] * len(ids)} for prompt, ids in kinds
+    ]
+    piece = collate(samples, models.pad_id, models.device)
+    layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
+    with torch.no_grad(), autocast(config, models.device):
+        expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+        set_attention(network, SHARED_PROMPTS)
+        found = line_states(network, layout)[asked]
+        again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+    pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
+    return max(relative_gap(*pair) for pair in pairs)
+
+
+def can_share(config: BaseConfig, models: Models, network) -> bool:
+    """Let a network run a prompt once for all of its rows, if it gives the same states so."""
+    implementation = unwrapped(network).config.get_text_config()._attn_implementation
+    if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
+        return True
+    limit = 1e-4 if compute_dtype(config, models.device).itemsize > 2 else 0.05
+    if implementation == "sdpa" and holds(lambda: sharing_gap(config, models, network), limit):
+        return True
+    set_attention(network, implementation)
+    return False
+
+
+def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
+    """Let networks (None: left out) run a prompt once for all of its rows where they can; say which cannot."""
+    if not config.share_prompts:
+        return
+    networks = [network for network in networks if network is not None]
+    cannot = [network for network in networks if not can_share(config, models, network)]
+    longest = getattr(config, "conversation_tokens", config.max_prompt_tokens + config.max_new_tokens)
+    short = [network for network in networks if 0 < length_that_shares(network) < longest]
+    for found, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
+        for name in sorted({type(unwrapped(network)).__name__ for network in found}):
+            say(f"note: {name} runs a prompt again with each of its {which}")

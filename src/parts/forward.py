@@ -8,6 +8,7 @@ from parts.messages import UserError, need
 from parts.models import Models, unwrapped
 from parts.numerics import logprobs_and_entropy
 from parts.settings import BaseConfig
+from parts.shared_prompts import SHARED_PROMPTS, Layout, layout_of, length_that_shares, rows_at
 
 
 @functools.cache  # asked for every token that is sampled
@@ -51,7 +52,8 @@ def next_states(model, token, mask, cache, padded: bool):
         padded: whether there may be a 0 in it.
     """
     network = below_the_head(model)
-    prepared = mask[:, None, None].bool() if unwrapped(model).config._attn_implementation == "sdpa" else mask
+    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+    prepared = mask[:, None, None].bool() if sdpa else mask
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,
@@ -103,10 +105,30 @@ def check_logits(models: Models) -> None:
     )
 
 
+def line_states(model, layout: Layout):
+    """Hidden states [B, T, H] that predict the tokens of responses, 0 elsewhere; each prompt is run once."""
+    out = below_the_head(model)(
+        input_ids=layout.ids[None],
+        position_ids=layout.positions[None],
+        attention_mask=layout.ids.new_zeros(1, 1, 1, 1),  # of four dimensions: one that needs no making
+        use_cache=False,
+        layout=layout,
+    )
+    return rows_at(out.last_hidden_state[0], layout.predicting)
+
+
 def predicting_states(model, piece: dict):
-    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none)."""
+    """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
+
+    Where `share_prompts` has found that a network can, and it saves time, a common prompt is run once for all of its
+    rows, and no pad; the states that predict a prompt's own tokens are then 0.
+    """
     import torch
 
+    longest = length_that_shares(model)
+    layout = layout_of(piece, longest) if longest else None
+    if layout:
+        return line_states(model, layout)
     hidden = plain_states(model, piece["input_ids"], piece["attention_mask"])
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 

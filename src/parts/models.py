@@ -34,6 +34,11 @@ class Models:
     pad_id: int
     device: object
 
+    @property
+    def networks(self) -> list:
+        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
 
 def disable_dropout(model) -> None:
     """Set every dropout probability of the modules to 0, so that the ratio of an unchanged policy is 1."""

@@ -8,6 +8,7 @@ from parts.losses import mismatch_weights
 from parts.models import unwrapped
 from parts.precision import autocast
 from parts.processes import sum_over_processes
+from parts.shared_prompts import shared_length
 from programs.on_policy_distillation.objective import ADVANTAGES, COMPARED
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import LocalTeacher
@@ -77,7 +78,7 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
         count = min(COMPARED, *(t.width for t in models.teachers))
         made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
     for teacher, rows in by_teacher(models, batch, range(shape[0])):
-        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens):
+        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens, shared_length(models.networks)):
             piece, columns = trimmed(batch, piece_rows)
             if "old_logprobs" in made:
                 with torch.no_grad(), autocast(config, models.device):

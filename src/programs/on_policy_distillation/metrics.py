@@ -14,6 +14,7 @@ from parts.processes import sum_over_processes
 from parts.rewards import Reward
 from parts.rollouts import collect
 from parts.run_log import RunLog, reward_means
+from parts.shared_prompts import shared_length
 from programs.on_policy_distillation.data import teacher_of
 from programs.on_policy_distillation.experience import by_teacher, mismatch_mode, pieces_of, server_tensors
 from programs.on_policy_distillation.objective import gap_figures
@@ -96,7 +97,7 @@ def local_figures(config: Config, models, batch: dict):
 
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
     for teacher, mine in by_teacher(models, batch, range(len(sums))):
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens):
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks)):
             piece, _ = trimmed(batch, piece_rows)
             mask = piece["response_mask"].bool()
             owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]

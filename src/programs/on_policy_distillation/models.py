@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_REWARDS
-from parts.cache_probe import check_pads
+from parts.cache_probe import check_pads, share_prompts
 from parts.forward import check_logits
 from parts.messages import need
 from parts.models import end_and_pad_ids, load_policy
@@ -40,6 +40,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Disti
     models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
     check_logits(models)
     check_pads(config, models, policy, "model")
+    share_prompts(config, models, [policy])
     for spec in teacher_specs(config).values():
         teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
         models.teachers.append(teacher)

@@ -113,6 +113,9 @@ class Config(BaseConfig):
     micro_batch_tokens: int = setting(
         8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
     )
+    share_prompts: bool = setting(
+        True, "student and local teachers run a group's prompt once, and no pads, where this saves time", free=True
+    )
     logits_chunk: int = setting(
         2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True
     )

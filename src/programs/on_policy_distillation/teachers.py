@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.cache_probe import check_pads
+from parts.cache_probe import check_pads, share_prompts
 from parts.forward import check_logits, lm_logits, predicting_states
 from parts.messages import UserError, need, say
 from parts.models import Models, load_network, unwrapped
@@ -30,6 +30,11 @@ class DistillationModels(Models):
     """The student as `policy`, no critic, no reference, and the teachers."""
 
     teachers: list  # of LocalTeacher and ServerTeacher
+
+    @property
+    def networks(self) -> list:
+        """The student and the local teachers."""
+        return [self.policy, *(teacher.model for teacher in self.teachers if isinstance(teacher, LocalTeacher))]
 
 
 def is_server(spec: str) -> bool:
@@ -121,6 +126,7 @@ class LocalTeacher:
         with autocast(self.config, models.device):
             check_logits(dataclasses.replace(models, policy=self.model))
             check_pads(self.config, models, self.model, "teacher")
+        share_prompts(self.config, models, [self.model])
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
         self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there
         need(

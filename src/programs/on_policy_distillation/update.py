@@ -18,6 +18,7 @@ from parts.optimizer import (
 )
 from parts.precision import autocast
 from parts.processes import gather_rows, sum_over_processes
+from parts.shared_prompts import shared_length
 from programs.on_policy_distillation.experience import by_teacher, pieces_of
 from programs.on_policy_distillation.objective import COMPARED, divergence, gap_figures, overlap, with_rest
 from programs.on_policy_distillation.settings import OBJECTIVES, Config
@@ -71,7 +72,7 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler):
     pieces = [
         (teacher, piece_rows)
         for teacher, mine in by_teacher(models, batch, rows)
-        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens)
+        for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared_length(models.networks))
     ]
     for teacher, piece_rows in summing_gradients([models.policy], pieces):
         piece, _ = trimmed(batch, piece_rows)

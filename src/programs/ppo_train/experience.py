@@ -12,6 +12,7 @@ from parts.numerics import masked_whiten
 from parts.precision import autocast
 from parts.processes import of_first_process, sum_over_processes
 from parts.shaping import move_to_turns, reward_parts, shape_rewards, shaped_score
+from parts.shared_prompts import shared_length
 from programs.ppo_train.settings import Config
 
 READS_REWARDS = ("gae", "reinforce_pp", "remax")  # token by token; the other estimators compare whole returns
@@ -37,7 +38,8 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
     rows = contributing(config, batch) if early else list(range(len(samples)))
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    for piece_rows in micro_batches(batch, own_rows(batch, rows if made else []), config.micro_batch_tokens):
+    mine, shared = own_rows(batch, rows if made else []), shared_length(models.networks)
+    for piece_rows in micro_batches(batch, mine, config.micro_batch_tokens, shared):
         piece, columns = trimmed(batch, piece_rows)
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x

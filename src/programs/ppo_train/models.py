@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parts.bundle import EMBEDDED_REWARDS
-from parts.cache_probe import check_pads
+from parts.cache_probe import check_pads, share_prompts
 from parts.forward import check_logits
 from parts.messages import need
 from parts.models import Models, add_lora, end_and_pad_ids, load_network, load_policy, unwrapped
@@ -62,6 +62,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None) -> Model
     check_pads(config, models, policy, "model")
     if critic and critic.backbone:
         check_pads(config, models, critic.backbone, "critic_model")
+    share_prompts(config, models, models.networks)
     return models
 
 

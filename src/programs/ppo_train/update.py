@@ -10,6 +10,7 @@ from parts.models import Models
 from parts.optimizer import apply_gradients, count_bad_update, learning_rates, set_learning_rates, switch_checkpointing
 from parts.precision import autocast, widest_float
 from parts.processes import gather_rows, of_first_process, sum_over_processes
+from parts.shared_prompts import shared_length
 from programs.ppo_train.experience import contributing
 from programs.ppo_train.metrics import update_metrics
 from programs.ppo_train.settings import Config
@@ -54,7 +55,7 @@ def accumulate_gradients(config: Config, models: Models, batch: dict, rows, scal
     if config.loss in ("clip_cov", "kl_cov") and train_policy:
         batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
     trained_networks = [models.policy] * train_policy + [models.critic] * bool(models.critic)
-    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens)
+    pieces = micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared_length(models.networks))
     for piece_rows in summing_gradients(trained_networks, pieces):
         piece, _ = trimmed(batch, piece_rows)
         mask, loss, hidden = piece["loss_mask"], 0.0, None
@@ -132,7 +133,8 @@ def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
     import torch
 
     logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
-    for piece_rows in micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens):
+    shared = shared_length(models.networks)
+    for piece_rows in micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared):
         piece, columns = trimmed(batch, piece_rows)
         with torch.no_grad(), autocast(config, models.device):
             hidden = predicting_states(models.policy, piece)

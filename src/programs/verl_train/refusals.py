@@ -90,6 +90,7 @@ def say_notes(config: Config) -> None:
         "reuse_prefill",
         "vllm_args",
         "check_sync",
+        "share_prompts",
         "logits_chunk",
         "max_bad_updates",
         "plot_every",

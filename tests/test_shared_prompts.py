@@ -1,0 +1,247 @@
+"""A prompt that is run once for all of its rows gives what running it with each of them gives, gradients included."""
+
+import math
+
+import pytest
+import torch
+import transformers
+from conftest import save_random_model
+
+from parts import forward
+from parts.batches import collate, micro_batches, trimmed
+from parts.forward import predicting_states, token_logprobs
+from parts.shared_prompts import cost_of_pass, layout_of, length_that_shares, shared_length
+from programs.on_policy_distillation import experience as od_experience
+from programs.on_policy_distillation import models as od_models
+from programs.on_policy_distillation import settings as od_settings
+from programs.on_policy_distillation import update as od_update
+from programs.ppo_train import experience, models, settings, update
+
+CPU = torch.device("cpu")
+PROMPTS = [[40 + i for i in range(11)], [90, 91, 92, 93, 94], [150 + 3 * i for i in range(16)]]
+REPLIES = [7, 1, 12, 3, 9, 2, 10, 4, 6, 6, 1, 8]  # tokens; the rows of a prompt stand apart from each other
+SCALER = torch.amp.GradScaler("cpu", enabled=False)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """saved(family, seed) -> folder of a random model."""
+    made = {}
+
+    def get(family="llama", seed=0):
+        if (family, seed) not in made:
+            made[family, seed] = save_random_model(family, tmp_path_factory.mktemp(family), seed)
+        return made[family, seed]
+
+    return get
+
+
+def made_up_samples(turns=False):
+    """Samples of three prompts in turns; with `turns`, not all of a response was sampled."""
+    draws, samples = torch.Generator().manual_seed(5), []
+    for i, length in enumerate(REPLIES):
+        sample = {
+            "prompt_ids": PROMPTS[i % 3],
+            "response_ids": torch.randint(6, 262, (length,), generator=draws).tolist(),
+        }
+        sample |= {"rollout_logprobs": [-3.0] * length, "finished": True, "group": i % 3, "rewards": {"r": 1.0}}
+        sample |= {"score": float(torch.randn((), generator=draws)), "teacher": 0}
+        if turns:
+            sample["response_mask"] = [int(t < 2 or t > 4) for t in range(length)]
+        samples.append(sample)
+    return samples
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """Tokens of each line that a network has run."""
+    seen, real = [], forward.line_states
+
+    def line_states(model, layout):
+        seen.append(len(layout.ids))
+        return real(model, layout)
+
+    monkeypatch.setattr(forward, "line_states", line_states)
+    return seen
+
+
+def flat_gradients(networks):
+    """All gradients of networks in one tensor, which are then taken away."""
+    params = [p for network in networks if network is not None for p in network.parameters() if p.requires_grad]
+    flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in params])
+    for p in params:
+        p.grad = None
+    assert torch.isfinite(flat).all() and flat.norm() > 1e-4
+    return flat
+
+
+def relative(a, b) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+def ppo_figures(folder, shared, turns=False, **given):
+    """(batch, sums, gradients) of one minibatch of all samples in ppo_train.py."""
+    config = settings.Config(model=folder, batch_size=12, max_new_tokens=16, share_prompts=shared, **given)
+    torch.manual_seed(0)
+    loaded = models.load_models(config, CPU)
+    for name, p in loaded.policy.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(p, std=0.05)
+    if loaded.critic:
+        torch.nn.init.normal_(loaded.critic.head.weight, std=0.1)
+    batch = experience.make_experience(config, loaded, made_up_samples(turns), config.kl_coef)
+    if "old_logprobs" in batch:
+        noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.1
+        batch["old_logprobs"] += noise * batch["response_mask"]
+    update.switch_checkpointing(loaded, config.gradient_checkpointing)
+    sums, _ = update.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)
+    return batch, sums, flat_gradients([loaded.policy, loaded.critic])
+
+
+GRPO = {"algorithm": "grpo", "group_size": 4, "ppo_epochs": 2, "kl_coef": 0.1, "kl_in": "loss"}
+CASES = {
+    "weights": GRPO,
+    "adapters": GRPO | {"lora_rank": 4},
+    "a critic of its own": {"algorithm": "ppo"},
+    "a shared critic": {"algorithm": "ppo", "critic": "shared", "lora_rank": 4},
+    "groups that are split": GRPO | {"micro_batch_tokens": 30},
+    "turns": GRPO | {"turns": True, "entropy_coef": 0.01},
+    "recomputed layers": GRPO | {"gradient_checkpointing": True},
+    "recomputed layers, split": {"algorithm": "ppo", "gradient_checkpointing": True, "micro_batch_tokens": 40},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_experience_loss_and_every_gradient_are_those_of_the_plain_way(saved, lines, case):
+    family = "gpt2" if case == "adapters" else "llama"
+    plain = ppo_figures(saved(family), False, **CASES[case])
+    assert not lines
+    batch, sums, gradients = ppo_figures(saved(family), True, **CASES[case])
+    once = sum(map(len, PROMPTS)) + sum(REPLIES) - len(REPLIES)
+    passes = {"a critic of its own": 5, "a shared critic": 3}.get(case, 3)  # policy, reference, and the update's
+    assert min(lines) < once if "micro_batch_tokens" in CASES[case] else lines == [once] * passes
+    for name, x in plain[0].items():
+        torch.testing.assert_close(batch[name], x, rtol=0, atol=1e-5)
+    torch.testing.assert_close(sums, plain[1], rtol=1e-5, atol=1e-6)
+    assert relative(gradients, plain[2]) < 1e-5
+
+
+def test_logprobs_are_those_of_each_text_alone(saved, lines):
+    config = settings.Config(model=saved("qwen3"), algorithm="grpo", temperature=0.7)
+    policy = models.load_models(config, CPU).policy
+    batch = collate(made_up_samples(), 0, CPU)
+    with torch.no_grad():
+        found = token_logprobs(config, policy, predicting_states(policy, batch), batch)[0]
+    assert len(lines) == 1
+    model = transformers.AutoModelForCausalLM.from_pretrained(saved("qwen3"))
+    for row, sample in enumerate(made_up_samples()):
+        ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]])
+        with torch.no_grad():
+            dist = (model(input_ids=ids).logits[0, len(sample["prompt_ids"]) - 1 : -1] / 0.7).log_softmax(-1)
+        expected = dist.gather(1, torch.tensor(sample["response_ids"])[:, None])[:, 0]
+        torch.testing.assert_close(found[row][batch["response_mask"][row].bool()], expected, rtol=0, atol=2e-5)
+
+
+def test_autocast_stays_near_float32(saved, lines):
+    wide, half = (ppo_figures(saved(), True, **GRPO, precision=precision) for precision in ("fp32", "bf16"))
+    assert len(lines) == 6
+    torch.testing.assert_close(half[0]["ref_logprobs"], wide[0]["ref_logprobs"], rtol=0.05, atol=0.25)
+    assert relative(half[2], wide[2]) < 0.2
+
+
+def distillation_figures(saved, shared, **given):
+    """(batch, sums, gradients) of one minibatch of all samples in on_policy_distillation.py."""
+    given = {"batch_size": 12, "group_size": 4, "max_new_tokens": 16} | given
+    config = od_settings.Config(model=saved(), teacher=[saved("qwen2", 1)], share_prompts=shared, **given)
+    loaded = od_models.load_models(config, CPU)
+    batch = od_experience.make_experience(config, loaded, made_up_samples(), config.kl_coef)
+    sums, _ = od_update.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)
+    return batch, sums, flat_gradients([loaded.policy])
+
+
+@pytest.mark.parametrize("given", [{}, {"objective": "policy_gradient", "ppo_epochs": 2, "micro_batch_tokens": 40}])
+def test_distillation_is_that_of_the_plain_way(saved, lines, given):
+    plain = distillation_figures(saved, False, **given)
+    assert not lines
+    batch, sums, gradients = distillation_figures(saved, True, **given)
+    assert len(lines) == 2 if not given else len(lines) > 3
+    for name, x in plain[0].items():
+        torch.testing.assert_close(batch[name], x, rtol=0, atol=1e-5)
+    torch.testing.assert_close(sums, plain[1], rtol=1e-5, atol=1e-6, equal_nan=True)
+    assert relative(gradients, plain[2]) < 1e-5
+
+
+# ------------------------------------------------------------------------------------------------ who cannot
+
+
+@pytest.mark.parametrize("family", ["mistral", "lfm2", "mamba", "gemma2"])
+def test_networks_that_look_at_their_neighbours_go_the_plain_way_and_say_so(saved, lines, capsys, family):
+    """A window of 6 tokens, convolutions, states, and an attention that is not sdpa's."""
+    config = settings.Config(model=saved(family), **GRPO, batch_size=12)
+    loaded = models.load_models(config, CPU)
+    name = type(loaded.policy).__name__
+    assert capsys.readouterr().err.count(f"note: {name} runs a prompt again with each of its completions") == 1
+    assert shared_length(loaded.networks) == 0
+    before = len(lines)
+    batch = collate(made_up_samples(), 0, CPU)
+    with torch.no_grad():
+        predicting_states(loaded.policy, batch)
+    assert len(lines) == before
+
+
+def test_rows_longer_than_a_window_go_the_plain_way(saved, lines, tmp_path, capsys):
+    folder = saved("mistral")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, sliding_window=20)
+    model.save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    loaded = models.load_models(settings.Config(model=str(tmp_path), **GRPO, batch_size=12), CPU)
+    assert "where these are longer than it looks back" in capsys.readouterr().err
+    assert shared_length(loaded.networks) == length_that_shares(loaded.policy) == 20
+    lines.clear()
+    batch = collate(made_up_samples(), 0, CPU)
+    long, short = (trimmed(batch, torch.tensor(rows))[0] for rows in ([2, 5, 8, 11], [1, 4, 7, 10]))
+    for piece, runs in ((long, 0), (short, 1)):
+        with torch.no_grad():
+            found = predicting_states(loaded.policy, piece)[piece["response_mask"].bool()]
+            expected = forward.plain_states(model, piece["input_ids"], piece["attention_mask"])
+        assert len(lines) == runs
+        torch.testing.assert_close(found, expected.roll(1, 1)[piece["response_mask"].bool()], rtol=0, atol=2e-5)
+
+
+def test_one_row_a_prompt_without_pads_goes_the_plain_way(saved):
+    samples = [sample | {"response_ids": [9] * 4, "rollout_logprobs": [0.0] * 4} for sample in made_up_samples()]
+    for i, sample in enumerate(samples):
+        sample["prompt_ids"] = [20 + i, 7, 8, 9]
+    batch = collate(samples, 0, CPU)
+    assert layout_of(batch, math.inf) is None
+    assert layout_of(collate(made_up_samples(), 0, CPU), math.inf) is not None
+
+
+# ------------------------------------------------------------------------------------------------ micro-batches
+
+
+@pytest.mark.parametrize("budget", [25, 60, 100, 10**6])
+def test_micro_batches_hold_the_rows_of_a_prompt_together_and_what_is_run(budget):
+    batch = collate(made_up_samples(), 0, CPU)
+    groups = micro_batches(batch, range(12), budget, shared=28)
+    assert sorted(torch.cat(groups).tolist()) == list(range(12))
+    order = [row % 3 for group in groups for row in group.tolist()]
+    assert order == sorted(order, key=order.index), "no prompt comes back"
+    assert [len(PROMPTS[prompt]) for prompt in dict.fromkeys(order)] == [5, 11, 16]
+    for group in groups:
+        rows = group.tolist()
+        once = sum(len(PROMPTS[prompt]) for prompt in {row % 3 for row in rows}) + sum(REPLIES[r] - 1 for r in rows)
+        cells = trimmed(batch, group)[0]["input_ids"].numel()
+        assert len(rows) == 1 or min(once + cells / 8, cells) <= budget
+    assert len(groups) < len(micro_batches(batch, range(12), budget)) or budget == 10**6
+
+
+def test_micro_batches_are_the_plain_ones_where_a_row_is_too_long():
+    batch = collate(made_up_samples(), 0, CPU)
+    plain, long = micro_batches(batch, range(12), 60), micro_batches(batch, range(12), 60, shared=27)
+    assert [group.tolist() for group in long] == [group.tolist() for group in plain]
+
+
+def test_what_a_pass_costs():
+    assert cost_of_pass(2288, 4096) == 2800
+    assert cost_of_pass(4000, 4096) == 4096
