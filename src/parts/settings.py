@@ -14,6 +14,7 @@ class BaseConfig:
     """What the Config of every program is; the parts name the fields that they read."""
 
     reuse_prefill = True  # a setting of those that sample in every step
+    eval_rows = 0  # of those that evaluate as they train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
