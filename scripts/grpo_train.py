@@ -125,6 +125,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = 0  # of those that evaluate as they train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -363,7 +364,10 @@ class Config(BaseConfig):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    per_device_eval_batch_size: int = setting(0, "held-out prompts per batch (0: the training batch's size)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    per_device_eval_batch_size: int = setting(
+        0, "held-out prompts sampled at once (0: as many as a rollout samples)", free=True
+    )
     save_steps: int = setting(
         50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
     )
@@ -400,7 +404,6 @@ PROFILES = {
         "gradient_checkpointing": "true",
         "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 16,
-        "per_device_eval_batch_size": 8,
     },
     # GPUs of 80 GB with vLLM in the same process
     "fast": {
@@ -411,7 +414,6 @@ PROFILES = {
         "per_device_train_batch_size": 16,
         "gradient_accumulation_steps": 4,
         "max_completion_length": 1024,
-        "per_device_eval_batch_size": 64,
     },
     # what the smoke tests use
     "cpu": {
@@ -652,7 +654,6 @@ def fill_in(config: Config, parameters: int) -> Config:
         learning_rate=config.learning_rate or default_learning_rate("trl_policy", parameters, bool(config.lora_rank)),
         per_device_train_batch_size=batch,
         gradient_accumulation_steps=config.gradient_accumulation_steps or (1 if tiny else 8),
-        per_device_eval_batch_size=config.per_device_eval_batch_size or batch,
     )
 
 
@@ -963,11 +964,22 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
 
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
-    """Training and held-out prompts, each read by `load`."""
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`."""
     rows = load(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, load(config, tokenizer, held_out) if held_out else []
+    return rows, evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+
+
+def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
+    import numpy as np
+
+    if not 0 < config.eval_rows < len(rows):
+        return rows
+    say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
+    picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
+    return [rows[i] for i in sorted(picked.tolist())]
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -3397,7 +3409,9 @@ class RunLog:
             track(metrics, step)
         self.show(step, metrics)
         if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
+            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
+            self.bar.write(text, file=sys.stderr)
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward and speed beside it."""
@@ -3589,6 +3603,27 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
     """A figure of the summary, and its interval where there is one."""
     ends = summary.get(f"{key}_interval_{when}")
     return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
+
+
+# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
+
+Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    p, shrink = successes / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
+
+
+def accuracy_figures(samples: list[dict]) -> dict[str, float]:
+    """eval/accuracy, the share of samples with full marks (1 or more) from the first reward, and its 95 % interval."""
+    values = [next(iter(s["rewards"].values())) for s in samples]
+    right = sum(value is not None and value >= 1.0 for value in values)
+    low, high = wilson_interval(right, len(samples))
+    return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
 
 
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)
@@ -4200,7 +4235,8 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
             return engine.generate(prompts, None, 1)[1]
         finally:
             engine.temperature = kept
-    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, []
+    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, [None] * len(prompts)
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
     limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
     limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
     trainer.model.eval()
@@ -4212,14 +4248,15 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
         trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
     ):
         for start in range(0, len(prompts), batch_size):
-            batch = prompts[start : start + batch_size]
+            numbers = order[start : start + batch_size]
+            batch = [prompts[i] for i in numbers]
             width = max(map(len, batch))
             ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in batch], device=device)  # [B, T]
             mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in batch], device=device)
             made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
-            for tokens in made:
+            for number, tokens in zip(numbers, made, strict=True):
                 ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
-                found.append(tokens[: ends[0] + 1] if ends else tokens)
+                found[number] = tokens[: ends[0] + 1] if ends else tokens
     trainer.model.train()
     return found
 
@@ -4278,13 +4315,11 @@ def evaluate(
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)
-    samples, first = gather_rows(samples, failure), next(iter(goal.weights))
-    metrics = {}
+    samples, metrics = gather_rows(samples, failure), {}
     for name in goal.weights:
         values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
         metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
-    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
-    metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
+    metrics |= accuracy_figures(samples) | {"eval/score": statistics.fmean(s["score"] for s in samples)}
     metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
     metrics["eval/rows"] = len(samples)
     if setup:
@@ -4890,7 +4925,10 @@ def prepare_run(config: Config) -> Prepared:
     for stage in stages:
         stage.learning_rate = stage.learning_rate or resolved.learning_rate
     resolved.learning_rate = stages[0].learning_rate  # the schedule's; the other stages scale it
-    plan = plan_batches(resolved, int(os.environ.get("WORLD_SIZE", "1")), len(rows))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = plan_batches(resolved, processes, len(rows))
+    at_once = plan.completions_per_rollout // processes  # what training has memory for
+    resolved.per_device_eval_batch_size = resolved.per_device_eval_batch_size or at_once
     whole = math.ceil(resolved.save_steps / plan.steps_per_rollout) * plan.steps_per_rollout
     if whole != resolved.save_steps:
         say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")

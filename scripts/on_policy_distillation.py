@@ -125,6 +125,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = 0  # of those that evaluate as they train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -386,6 +387,7 @@ class Config(BaseConfig):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
@@ -1023,11 +1025,22 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
 
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
-    """Training and held-out prompts, each read by `load`."""
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`."""
     rows = load(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, load(config, tokenizer, held_out) if held_out else []
+    return rows, evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+
+
+def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
+    import numpy as np
+
+    if not 0 < config.eval_rows < len(rows):
+        return rows
+    say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
+    picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
+    return [rows[i] for i in sorted(picked.tolist())]
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -3670,7 +3683,9 @@ class RunLog:
             track(metrics, step)
         self.show(step, metrics)
         if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
+            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
+            self.bar.write(text, file=sys.stderr)
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward and speed beside it."""
@@ -4035,6 +4050,27 @@ class Progress:
         """Close the log, and put the earlier signal handlers back."""
         self.log.close()
         self.stop.restore()
+
+
+# ---------------------------------------------------------------------------- paired tests (src/parts/paired_tests.py)
+
+Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
+
+
+def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    p, shrink = successes / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
+
+
+def accuracy_figures(samples: list[dict]) -> dict[str, float]:
+    """eval/accuracy, the share of samples with full marks (1 or more) from the first reward, and its 95 % interval."""
+    values = [next(iter(s["rewards"].values())) for s in samples]
+    right = sum(value is not None and value >= 1.0 for value in values)
+    low, high = wilson_interval(right, len(samples))
+    return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
 
 
 # -------------------------------------------------------- objective (src/programs/on_policy_distillation/objective.py)
@@ -4930,10 +4966,8 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
     metrics, samples = held_out_gap(config, models, engine, silent, rows)
     if reward.functions:
         samples = collect(dataclasses.replace(config, group_size=1), models, engine, reward, rows, None, {})
-        first = next(iter(reward.functions))
-        full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
         metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
-        metrics["eval/accuracy"] = sum(full) / len(full)
+        metrics |= accuracy_figures(samples)
         metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
         metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)

@@ -125,6 +125,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = 0  # of those that evaluate as they train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -416,6 +417,7 @@ class Config(BaseConfig):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True)
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir")
@@ -853,6 +855,17 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
         ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **template)
         return ids["input_ids"]
     return tokenizer("\n".join(message["content"] for message in prompt) + "\n").input_ids
+
+
+def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
+    import numpy as np
+
+    if not 0 < config.eval_rows < len(rows):
+        return rows
+    say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
+    picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
+    return [rows[i] for i in sorted(picked.tolist())]
 
 
 # ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
@@ -3022,6 +3035,7 @@ TABLE_TEXT = """
 model: @model.path critic.model.{path,tokenizer_path}
 data: data.train_files @model.custom_chat_template
 eval_data: data.{val_files,val_max_samples} trainer.val_before_train
+eval_rows:
 prompt_column: data.prompt_key
 chat: @model.custom_chat_template
 chat_template: @model.custom_chat_template
@@ -5133,7 +5147,8 @@ def reward_specs(config: Config) -> list[str]:
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    rows, columns = verl_rows(read_rows(source), config.prompt_column, split, Path(source).stem, bool(setup))
+    found = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
+    rows, columns = verl_rows(found, config.prompt_column, split, Path(source).stem, bool(setup))
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 

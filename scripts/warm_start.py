@@ -129,6 +129,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = 0  # of those that evaluate as they train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -870,11 +871,22 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
 
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts) -> tuple[list[dict], list[dict]]:
-    """Training and held-out prompts, each read by `load`."""
+    """Training prompts, and the held-out ones that evaluations take, each read by `load`."""
     rows = load(config, tokenizer, config.data)
     embedded = Path(config.data).resolve() == Path(EMBEDDED_DATA)
     held_out = config.eval_data or (EMBEDDED_EVAL if embedded else "")
-    return rows, load(config, tokenizer, held_out) if held_out else []
+    return rows, evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+
+
+def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
+    """`eval_rows` of the held-out rows (0: all) in their order, drawn alike in all runs, so that these compare."""
+    import numpy as np
+
+    if not 0 < config.eval_rows < len(rows):
+        return rows
+    say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
+    picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
+    return [rows[i] for i in sorted(picked.tolist())]
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)

@@ -247,7 +247,7 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     "stages": "test_stages_change_rewards_and_learning_rate_and_survive_a_kill",
     **dict.fromkeys(("lora_rank", "lora_alpha", "lora_dropout", "merge_lora"), "test_lora_trains_merges_and_loads"),
     "load_in_4bit": "test_bad_input_is_told_in_the_users_words",  # and tests/test_four_bit.py
-    **dict.fromkeys(("plot_every", "eval_every"), "test_run_leaves_what_it_should"),
+    **dict.fromkeys(("plot_every", "eval_every", "eval_rows"), "test_run_leaves_what_it_should"),
     "vllm_args": "test_trls_engine_gets_a_dtype_and_the_seed",  # and tests/with_vllm
     "check_sync": "test_logprobs_far_from_the_trainers_end_the_run",  # and tests/with_vllm
     "resume": "test_killed_and_resumed_equals_uninterrupted",
@@ -453,6 +453,7 @@ def finished(tmp_path_factory):
     result = run_script(
         *("grpo_train", "--steps", 20, "--output_dir", folder, "--report_to", "tensorboard"),
         *("--sample_every", 10, "--eval_every", 10, "--save_steps", 10, "--plot_every", 10),
+        *("--eval_rows", 200),
         timeout=300,
     )
     assert result.returncode == 0, result.stderr
@@ -481,7 +482,10 @@ def test_run_leaves_what_it_should(finished):
         for key in line.keys() - {"step"}:
             namespace, _, name = key.partition("/")
             assert f"| `{namespace}/<function>` |" in glossary if name in functions else f"| `{key}` |" in glossary
-    assert [line["step"] for line in lines if "eval/accuracy" in line] == [0, 10, 20]
+    held_out = [line for line in lines if "eval/accuracy" in line]
+    assert [line["step"] for line in held_out] == [0, 10, 20] and {line["eval/rows"] for line in held_out} == {200}
+    assert all(line["eval/accuracy_low"] < line["eval/accuracy"] < line["eval/accuracy_high"] for line in held_out)
+    assert re.search(r"step 20: held-out accuracy [01]\.\d{3} \(95%: [01]\.\d{3} to [01]\.\d{3}\)", result.stderr)
     entries = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
     assert {(e["step"], e["kind"]) for e in entries} == {
         (0, "eval"),

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import math
+import re
 import resource
 import signal
 import socket
@@ -168,6 +169,8 @@ def test_summary_config_and_checkpoints(finished):
     assert summary["steps"] == 5 and summary["seed"] == 0 and summary["seconds"] > 0
     assert summary["accuracy_before"] == lines[0]["eval/accuracy"]
     assert summary["accuracy_after"] == lines[-1]["eval/accuracy"]
+    ends = [lines[-1][f"eval/accuracy_{end}"] for end in ("low", "high")]
+    assert summary["accuracy_interval_after"] == pytest.approx(ends) and ends[0] <= lines[-1]["eval/accuracy"] < ends[1]
     config = json.loads((folder / "config.json").read_text())
     assert config["batch_size"] == 8 and config["max_new_tokens"] == 20 and config["gae_lambda"] == 0.95
     assert checkpoints(folder) == ["step-000004", "step-000005"]
@@ -191,6 +194,7 @@ def test_diagnostics_go_to_stderr_and_the_outcome_to_stdout(finished):
     _, result = finished
     assert "held-out accuracy" in result.stdout and "curves" in result.stdout
     assert "reward" in result.stderr and "tokens/s" in result.stderr, "the progress bar"
+    assert re.search(r"step 5: held-out accuracy 0\.\d{3} \(95%: 0\.\d{3} to 0\.\d{3}\)", result.stderr)
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
 
 

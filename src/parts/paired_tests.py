@@ -14,6 +14,14 @@ def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, fl
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
 
 
+def accuracy_figures(samples: list[dict]) -> dict[str, float]:
+    """eval/accuracy, the share of samples with full marks (1 or more) from the first reward, and its 95 % interval."""
+    values = [next(iter(s["rewards"].values())) for s in samples]
+    right = sum(value is not None and value >= 1.0 for value in values)
+    low, high = wilson_interval(right, len(samples))
+    return {"eval/accuracy": right / len(samples), "eval/accuracy_low": low, "eval/accuracy_high": high}
+
+
 def mcnemar_exact(better: int, worse: int) -> float:
     """Two-sided exact p of as uneven a split of the pairs that differ (McNemar 1947), binomial with 1/2.
 

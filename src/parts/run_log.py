@@ -101,7 +101,9 @@ class RunLog:
             track(metrics, step)
         self.show(step, metrics)
         if "eval/accuracy" in metrics:
-            self.bar.write(f"step {step}: held-out accuracy {metrics['eval/accuracy']:.3f}", file=sys.stderr)
+            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
+            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
+            self.bar.write(text, file=sys.stderr)
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward and speed beside it."""

@@ -16,6 +16,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = 0  # of those that evaluate as they train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):

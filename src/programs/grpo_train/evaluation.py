@@ -4,6 +4,7 @@ import statistics
 
 from parts.conversations import Conversation
 from parts.messages import UserError
+from parts.paired_tests import accuracy_figures
 from parts.play import play
 from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
@@ -27,7 +28,8 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
             return engine.generate(prompts, None, 1)[1]
         finally:
             engine.temperature = kept
-    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, []
+    device, pad_id, found = trainer.accelerator.device, trainer.processing_class.pad_token_id, [None] * len(prompts)
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
     limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
     limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
     trainer.model.eval()
@@ -39,14 +41,15 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync:
         trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
     ):
         for start in range(0, len(prompts), batch_size):
-            batch = prompts[start : start + batch_size]
+            numbers = order[start : start + batch_size]
+            batch = [prompts[i] for i in numbers]
             width = max(map(len, batch))
             ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in batch], device=device)  # [B, T]
             mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in batch], device=device)
             made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
-            for tokens in made:
+            for number, tokens in zip(numbers, made, strict=True):
                 ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
-                found.append(tokens[: ends[0] + 1] if ends else tokens)
+                found[number] = tokens[: ends[0] + 1] if ends else tokens
     trainer.model.train()
     return found
 
@@ -105,13 +108,11 @@ def evaluate(
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)
-    samples, first = gather_rows(samples, failure), next(iter(goal.weights))
-    metrics = {}
+    samples, metrics = gather_rows(samples, failure), {}
     for name in goal.weights:
         values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
         metrics |= {f"eval/{name}": statistics.fmean(values)} if values else {}
-    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
-    metrics |= {"eval/accuracy": statistics.fmean(full), "eval/score": statistics.fmean(s["score"] for s in samples)}
+    metrics |= accuracy_figures(samples) | {"eval/score": statistics.fmean(s["score"] for s in samples)}
     metrics["eval/length_mean"] = statistics.fmean(s["length"] for s in samples)
     metrics["eval/rows"] = len(samples)
     if setup:

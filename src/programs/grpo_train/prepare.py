@@ -92,7 +92,10 @@ def prepare_run(config: Config) -> Prepared:
     for stage in stages:
         stage.learning_rate = stage.learning_rate or resolved.learning_rate
     resolved.learning_rate = stages[0].learning_rate  # the schedule's; the other stages scale it
-    plan = plan_batches(resolved, int(os.environ.get("WORLD_SIZE", "1")), len(rows))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = plan_batches(resolved, processes, len(rows))
+    at_once = plan.completions_per_rollout // processes  # what training has memory for
+    resolved.per_device_eval_batch_size = resolved.per_device_eval_batch_size or at_once
     whole = math.ceil(resolved.save_steps / plan.steps_per_rollout) * plan.steps_per_rollout
     if whole != resolved.save_steps:
         say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")

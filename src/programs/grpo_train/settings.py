@@ -144,7 +144,10 @@ class Config(BaseConfig):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
-    per_device_eval_batch_size: int = setting(0, "held-out prompts per batch (0: the training batch's size)", free=True)
+    eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
+    per_device_eval_batch_size: int = setting(
+        0, "held-out prompts sampled at once (0: as many as a rollout samples)", free=True
+    )
     save_steps: int = setting(
         50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
     )
@@ -181,7 +184,6 @@ PROFILES = {
         "gradient_checkpointing": "true",
         "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 16,
-        "per_device_eval_batch_size": 8,
     },
     # GPUs of 80 GB with vLLM in the same process
     "fast": {
@@ -192,7 +194,6 @@ PROFILES = {
         "per_device_train_batch_size": 16,
         "gradient_accumulation_steps": 4,
         "max_completion_length": 1024,
-        "per_device_eval_batch_size": 64,
     },
     # what the smoke tests use
     "cpu": {
@@ -433,7 +434,6 @@ def fill_in(config: Config, parameters: int) -> Config:
         learning_rate=config.learning_rate or default_learning_rate("trl_policy", parameters, bool(config.lora_rank)),
         per_device_train_batch_size=batch,
         gradient_accumulation_steps=config.gradient_accumulation_steps or (1 if tiny else 8),
-        per_device_eval_batch_size=config.per_device_eval_batch_size or batch,
     )
 
 

@@ -9,6 +9,7 @@ from parts.forward import lm_logits, predicting_states
 from parts.kl import kl_estimate
 from parts.losses import likelihood_ratio
 from parts.numerics import masked_mean
+from parts.paired_tests import accuracy_figures
 from parts.precision import autocast, widest_float
 from parts.processes import sum_over_processes
 from parts.rewards import Reward
@@ -120,10 +121,8 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
     metrics, samples = held_out_gap(config, models, engine, silent, rows)
     if reward.functions:
         samples = collect(dataclasses.replace(config, group_size=1), models, engine, reward, rows, None, {})
-        first = next(iter(reward.functions))
-        full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
         metrics |= {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
-        metrics["eval/accuracy"] = sum(full) / len(full)
+        metrics |= accuracy_figures(samples)
         metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
         metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from parts.models import Models
 from parts.numerics import explained_variance, masked_mean
+from parts.paired_tests import accuracy_figures
 from parts.play import play_metrics
 from parts.rewards import Reward
 from parts.rollouts import collect
@@ -79,10 +80,7 @@ def evaluate(
     `sample` takes the place of `collect`.
     """
     samples = sample(config, models, engine, reward, rows, None, {})
-    first = next(iter(samples[0]["rewards"]))
-    full = [s["rewards"][first] is not None and s["rewards"][first] >= 1.0 for s in samples]
-    metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()}
-    metrics["eval/accuracy"] = sum(full) / len(full)
+    metrics = {f"eval/{name}": mean for name, mean in reward_means(samples).items()} | accuracy_figures(samples)
     metrics["eval/score"] = sum(s["score"] for s in samples) / len(samples)
     metrics["eval/length_mean"] = sum(sampled_lengths(samples)) / len(samples)
     metrics["eval/rows"] = len(samples)

@@ -188,11 +188,17 @@ eval/accuracy
     has one
   + rises with reward/mean
   ! reward/mean rises and this does not: the reward is gamed, or the training prompts are learnt by heart
+eval/accuracy_low
+  lower end of its 95 % interval
+  + above the upper end of before
+  ! the intervals of before and after overlap: more held-out prompts, or a higher --eval_rows
+eval/accuracy_high
+  upper end
 eval/score
   mean score, as reward/mean
   + rises
 eval/rows
-  rows evaluated: what the interval of eval/accuracy comes from, Wilson's, which scripts/report.py shows
+  rows evaluated, which the interval of eval/accuracy comes from
   + several hundred
   ! few: 30 rows leave ± 0.17 around one half
 eval/length_mean

@@ -9,6 +9,7 @@ from pathlib import Path
 from parts.bundle import BUNDLE, EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_REWARDS
 from parts.messages import need, say
 from parts.play_setup import PlaySetup
+from parts.prompts import evaluated_rows
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
 from parts.rows import read_rows
@@ -98,7 +99,8 @@ def reward_specs(config: Config) -> list[str]:
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    rows, columns = verl_rows(read_rows(source), config.prompt_column, split, Path(source).stem, bool(setup))
+    found = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
+    rows, columns = verl_rows(found, config.prompt_column, split, Path(source).stem, bool(setup))
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 

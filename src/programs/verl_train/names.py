@@ -51,6 +51,7 @@ TABLE_TEXT = """
 model: @model.path critic.model.{path,tokenizer_path}
 data: data.train_files @model.custom_chat_template
 eval_data: data.{val_files,val_max_samples} trainer.val_before_train
+eval_rows:
 prompt_column: data.prompt_key
 chat: @model.custom_chat_template
 chat_template: @model.custom_chat_template
