@@ -45,6 +45,7 @@ FLOORS = (
     "rows",
     "chat",
     "prompts",
+    "pass_band",
     "extracts",
     "reward_texts",
     "reward_forms",
