@@ -47,6 +47,7 @@ FLOORS = (
     "prompts",
     "pass_band",
     "extracts",
+    "text_servers",
     "reward_texts",
     "reward_forms",
     "reward_calls",
