@@ -64,7 +64,6 @@ import threading
 import time
 import traceback
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -628,6 +627,53 @@ def give_template(tokenizer, file: str) -> None:
 # -------------------------------------------------------------------------------------- prompts (src/parts/prompts.py)
 
 RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+# ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
+
+
+def server_json(url: str, body: dict | None, hint: str) -> dict:
+    """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
+
+    Args:
+        hint: what the user may try where no answer comes.
+    """
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get("OPENAI_API_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    for attempt in range(5):
+        try:
+            with urllib.request.urlopen(request, timeout=600) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            what = f"{error} {error.read()[:200]!r}"
+            if error.code not in (408, 429, 500, 502, 503, 504):
+                break
+        except (OSError, ValueError) as error:
+            what = str(error)
+        time.sleep(0.5 * 2**attempt)
+    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
+
+
+def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
+    """One completion: messages go to /chat/completions, text to /completions.
+
+    Args:
+        body: model, max_tokens, temperature and further fields of the request.
+
+    Returns:
+        (text, the server's finish_reason, its count of tokens or None).
+    """
+    chat = isinstance(prompt, list)
+    url = base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
+    answer = server_json(url, body | {"messages" if chat else "prompt": prompt}, hint)
+    try:
+        choice = answer["choices"][0]
+        text = (choice["message"]["content"] if chat else choice["text"]) or ""
+    except (KeyError, IndexError, TypeError):
+        raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
+    return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -4683,41 +4729,16 @@ class ServerModel:
         chat = isinstance(request.prompt, list)
         body = {"model": self.source, "max_tokens": request.limit, "temperature": self.config.temperature}
         body |= {"top_p": self.config.top_p, "seed": (request.seed() + request.sample + self.config.seed) % 2**31}
-        body |= {"messages" if chat else "prompt": request.prompt}
         if chat and self.template:
             body["chat_template_kwargs"] = self.template
         if request.stops:
             body["stop"] = request.stops[:4]  # servers take four; all of them are cut off here
-        url = self.config.base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get("OPENAI_API_KEY"):
-            headers["Authorization"] = f"Bearer {key}"
-        answer = self.post(urllib.request.Request(url, json.dumps(body).encode(), headers))
-        try:
-            choice = answer["choices"][0]
-            whole = (choice["message"]["content"] if chat else choice["text"]) or ""
-        except (KeyError, IndexError, TypeError):
-            raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text") from None
+        hint = "try another --base_url or --model"
+        whole, reason, tokens = server_text(self.config.base_url, request.prompt, body, hint)
         text = cut_at(whole, request.stops)
-        tokens = (answer.get("usage") or {}).get("completion_tokens")
         self.tokens += tokens or 0
-        finish = "length" if choice.get("finish_reason") == "length" and text == whole else "stop"
+        finish = "length" if reason == "length" and text == whole else "stop"
         return {"text": text, "ids": [], "tokens": tokens, "finish": finish}
-
-    def post(self, request) -> dict:
-        """The JSON answer of the server."""
-        for attempt in range(5):
-            try:
-                with urllib.request.urlopen(request, timeout=600) as response:
-                    return json.load(response)
-            except urllib.error.HTTPError as error:
-                what = f"{error} {error.read()[:200]!r}"
-                if error.code not in (408, 429, 500, 502, 503, 504):
-                    break
-            except (OSError, ValueError) as error:
-                what = str(error)
-            time.sleep(0.5 * 2**attempt)
-        raise UserError(f"got {what} from {request.full_url}; expected an answer; try another --base_url or --model")
 
 
 # -------------------------------------------------------------------------- models (src/programs/evaluation/models.py)

@@ -299,6 +299,12 @@ class Config(BaseConfig):
     )
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
     vllm_gpu_memory_utilization: float = setting(
         0.3, "share of GPU memory for vLLM in colocate mode", positive=True, free=True
@@ -594,6 +600,7 @@ def check_settings(config: Config) -> None:
         f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
         "group's mean, and one completion is its own mean; try --num_generations 8",
     )
+    check_band(config, config.num_generations)
     need(
         not (config.steps_per_generation and config.generation_batch_size),
         "got both --steps_per_generation and --generation_batch_size; expected one: each follows from the other",
@@ -980,6 +987,92 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
     picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
     return [rows[i] for i in sorted(picked.tolist())]
+
+
+# ---------------------------------------------------------------------------------- pass band (src/parts/pass_band.py)
+
+RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
+
+
+def band_of(config) -> tuple[float, float] | None:
+    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
+    return tuple(map(float, config.keep_between)) if config.keep_between else None
+
+
+def check_band(config, group_size: int) -> None:
+    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
+    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
+    if not config.keep_between:
+        return
+    try:
+        low, high = band_of(config)
+    except ValueError:
+        low = high = -1.0
+    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
+    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
+    need(
+        group_size > 1,
+        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
+    )
+
+
+def draw_in_band(
+    config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
+) -> tuple[list[int], int]:
+    """Draw `wanted` of `count` rows from position `start` of the endless stream of passes on.
+
+    A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
+    passes are those of `batch_rows`, so without rates the same rows come.
+
+    Args:
+        rates: running pass rates by row number, as text.
+
+    Returns:
+        (row numbers, the stream's next position).
+    """
+    import numpy as np
+
+    (low, high), picked, order = band_of(config), [], None
+    while len(picked) < wanted:
+        epoch, index = divmod(start, count)
+        if order is None or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if shuffled else np.arange(count)
+            rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
+        row, start = int(order[index]), start + 1
+        if rare[index] or low <= rates.get(str(row), low) <= high:
+            picked.append(row)
+    return picked, start
+
+
+def passes_fully(rewards: dict[str, float | None]) -> bool | None:
+    """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
+    first = next(iter(rewards.values()), None)
+    return None if first is None else first >= 1.0
+
+
+def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> dict[str, float]:
+    """Running pass rates after a step: half of a row's rate so far, half of what its completions show now.
+
+    Args:
+        seen: (row number, whether it passes) of every completion of the step.
+
+    >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
+    {'3': 0.75, '8': 0.5}
+    """
+    found: dict[str, list[bool]] = {}
+    for row, passed in seen:
+        if passed is not None:
+            found.setdefault(str(row), []).append(passed)
+    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
+    return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
+
+
+def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
+    """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
+    low, high = band_of(config)
+    below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
+    parts = {"seen": len(rates), "below": below, "within": len(rates) - below - above, "above": above}
+    return {f"prompts/{name}_frac": number / count for name, number in parts.items()}
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -3755,6 +3848,81 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     return order[:length]
 
 
+# ------------------------------------------------------------ prompt stream (src/programs/grpo_train/prompt_stream.py)
+
+
+class BandedPrompts:
+    """Which row stands at a position of the data, with --keep_between.
+
+    TRL's loader fetches positions in order, up to a rollout ahead of the step. So a rollout's rows are drawn by the
+    pass rates from before the rollout that precedes it, whether they have been fetched by then or not; every process
+    draws the same.
+    """
+
+    def __init__(self, config: Config, count: int, per_rollout: int):
+        self.config, self.count, self.per_rollout = config, count, per_rollout
+        self.rates, self.drawn, self.begin = {}, [], 0  # drawn: the rows at positions from `begin` on
+        self.next, self.done = 0, 0  # of the stream of passes; positions whose completions are scored
+
+    def row(self, position: int) -> int:
+        """The row at a position."""
+        while position >= self.begin + len(self.drawn):
+            shuffled = self.config.shuffle_dataset
+            rows, self.next = draw_in_band(self.config, self.count, self.next, self.per_rollout, self.rates, shuffled)
+            self.drawn += rows
+        return self.drawn[position - self.begin]
+
+    def learn(self, seen: list[tuple[int, bool | None]]) -> None:
+        """Move the rates by what the processes saw of a step's completions."""
+        seen = gather_rows(seen)
+        self.done += len(seen) // self.config.num_generations
+        self.row(self.done + self.per_rollout - 1)  # the next rollout's, by the rates so far
+        self.rates = next_rates(self.rates, seen)
+
+    def state_dict(self) -> dict:
+        """All of it; of the rows those of the last two rollouts, with which a resume begins."""
+        kept = self.drawn[-2 * self.per_rollout :]
+        where = {"next": self.next, "done": self.done, "begin": self.begin + len(self.drawn) - len(kept)}
+        return {"rates": self.rates, "drawn": kept, **where}
+
+    def load_state_dict(self, saved: dict) -> None:
+        """Go on from a saved state."""
+        for name, value in saved.items():
+            setattr(self, name, value)
+
+
+def trl_data(config: Config, rows: list[dict], plan: BatchPlan, band: BandedPrompts | None, numbered: bool):
+    """All positions of a run as a data set for TRL, which keeps its order: a prompt and the number of its row.
+
+    Args:
+        numbered: prompts are the numbers too, see rollout_function.
+    """
+    from datasets import Dataset
+
+    sent = [*map(str, range(len(rows)))] if numbered else [as_turns(row["prompt"], config.chat) for row in rows]
+    length = plan.rollouts * plan.prompts_per_rollout
+    if not band:
+        data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))})
+        return data.select(prompt_order(config, len(rows), length))
+    data = Dataset.from_dict({"position": list(range(length))})
+
+    def drawn(batch: dict) -> dict:
+        chosen = [band.row(position) for position in batch["position"]]
+        return {"prompt": [sent[i] for i in chosen], "row": chosen}
+
+    data.set_transform(drawn)
+    return data
+
+
+def check_loader(args) -> None:
+    """Raise UserError where rows would be fetched by other processes, or long before they are due."""
+    need(
+        not args.dataloader_num_workers and not args.accelerator_config.dispatch_batches,
+        f"got --keep_between with dataloader_num_workers {args.dataloader_num_workers}, dispatch_batches "
+        f"{args.accelerator_config.dispatch_batches}; expected prompts that are drawn when they are due; try without",
+    )
+
+
 # ------------------------------------------------------------ trl arguments (src/programs/grpo_train/trl_arguments.py)
 
 
@@ -3839,6 +4007,7 @@ class Scorer:
         self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
+        self.seen = []  # (row, whether it passes the first reward) of completions since they were last asked for
         self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
@@ -3897,6 +4066,8 @@ class Scorer:
         if name in self.active:
             values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
             self.latest["rewards"][name] = values
+            if name == next(iter(self.weights)):
+                self.seen += [(number, passes_fully({name: value})) for number, value in zip(row, values, strict=True)]
             self.seconds += time.perf_counter() - begin
         return values
 
@@ -4613,9 +4784,11 @@ class GrpoRun:
         stages: list[Stage],
         held_out: list[dict],
         setup: PlaySetup | None = None,
+        band: BandedPrompts | None = None,
     ):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
         self.setup = setup  # what conversations are played with
+        self.band = band
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
@@ -4623,13 +4796,16 @@ class GrpoRun:
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
-        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict()}}
+        own = {"prompts": self.band.state_dict()} if self.band else {}
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict(), **own}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
         saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
         self.kept = {key: saved["attributes"][key] for key in self.kept}
         self.scorer.load_state_dict(saved["attributes"]["rewards"])
+        if self.band:
+            self.band.load_state_dict(saved["attributes"]["prompts"])
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
@@ -4677,6 +4853,9 @@ class GrpoRun:
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
         step, config = state.global_step, self.config
         self.share_reward_state()
+        if self.band:
+            self.band.learn(self.scorer.seen)
+        self.scorer.seen = []
         last = step >= self.plan.steps
         if self.held_out and (last or (config.eval_every and step % config.eval_every == 0)):
             self.kept["eval_after"] = self.held_out_evaluation(step)
@@ -4732,6 +4911,8 @@ class GrpoRun:
             if self.setup:
                 talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
                 metrics |= conversation_metrics(gather_object(talks))
+            if self.band:
+                metrics |= band_metrics(self.config, self.band.rates, self.band.count)
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1
@@ -4790,15 +4971,12 @@ def check_length(config: Config, model, rows: list[dict]) -> None:
 
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
-    from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
-    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
-    sent = [as_turns(row["prompt"], config.chat) for row in rows]
-    if run.setup:  # see rollout_function
-        sent = list(map(str, range(len(rows))))
-    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+    if run.band:
+        check_loader(args)
+    data = trl_data(config, rows, plan, run.band, numbered=bool(run.setup))
     extra = adapters_and_rounding(config, args)
     extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
@@ -5061,7 +5239,8 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
+    band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
     trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
     if checkpoint:

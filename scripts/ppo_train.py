@@ -360,6 +360,12 @@ class Config(BaseConfig):
     mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
@@ -460,6 +466,7 @@ class Config(BaseConfig):
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
     c = config
+    check_band(c, c.group_size)
     check_idle(c, bool(c.environment), (*TURN_SETTINGS, "turn_baseline"))
     by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
     known = f"expected one of {', '.join(TURN_BASELINES)}"
@@ -1577,6 +1584,100 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
     picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
     return [rows[i] for i in sorted(picked.tolist())]
+
+
+# ---------------------------------------------------------------------------------- pass band (src/parts/pass_band.py)
+
+RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
+
+
+def band_of(config) -> tuple[float, float] | None:
+    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
+    return tuple(map(float, config.keep_between)) if config.keep_between else None
+
+
+def check_band(config, group_size: int) -> None:
+    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
+    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
+    if not config.keep_between:
+        return
+    try:
+        low, high = band_of(config)
+    except ValueError:
+        low = high = -1.0
+    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
+    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
+    need(
+        group_size > 1,
+        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
+    )
+
+
+def draw_in_band(
+    config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
+) -> tuple[list[int], int]:
+    """Draw `wanted` of `count` rows from position `start` of the endless stream of passes on.
+
+    A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
+    passes are those of `batch_rows`, so without rates the same rows come.
+
+    Args:
+        rates: running pass rates by row number, as text.
+
+    Returns:
+        (row numbers, the stream's next position).
+    """
+    import numpy as np
+
+    (low, high), picked, order = band_of(config), [], None
+    while len(picked) < wanted:
+        epoch, index = divmod(start, count)
+        if order is None or index == 0:
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if shuffled else np.arange(count)
+            rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
+        row, start = int(order[index]), start + 1
+        if rare[index] or low <= rates.get(str(row), low) <= high:
+            picked.append(row)
+    return picked, start
+
+
+def draw_rows(config, rows: list[dict], start: int, wanted: int, rates: dict[str, float]) -> tuple[list[dict], int]:
+    """Draw `wanted` rows for a trainer: (rows, numbered where there is a band, the stream's next position)."""
+    if not config.keep_between:
+        return batch_rows(rows, config, start, wanted), start + wanted
+    picked, start = draw_in_band(config, len(rows), start, wanted, rates)
+    return [rows[i] | {"number": i} for i in picked], start
+
+
+def passes_fully(rewards: dict[str, float | None]) -> bool | None:
+    """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
+    first = next(iter(rewards.values()), None)
+    return None if first is None else first >= 1.0
+
+
+def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> dict[str, float]:
+    """Running pass rates after a step: half of a row's rate so far, half of what its completions show now.
+
+    Args:
+        seen: (row number, whether it passes) of every completion of the step.
+
+    >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
+    {'3': 0.75, '8': 0.5}
+    """
+    found: dict[str, list[bool]] = {}
+    for row, passed in seen:
+        if passed is not None:
+            found.setdefault(str(row), []).append(passed)
+    shares = {row: sum(passed) / len(passed) for row, passed in found.items()}
+    return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
+
+
+def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
+    """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
+    low, high = band_of(config)
+    below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
+    parts = {"seen": len(rates), "below": below, "within": len(rates) - below - above, "above": above}
+    return {f"prompts/{name}_frac": number / count for name, number in parts.items()}
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -6166,6 +6267,7 @@ def rollout(
     start: int,
     timer: dict,
     sample: Callable = collect,
+    rates: dict | None = None,
 ):
     """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
 
@@ -6174,6 +6276,7 @@ def rollout(
 
     Args:
         sample: what takes the place of `collect`.
+        rates: running pass rates of the prompts, with `keep_between`.
 
     Returns:
         (samples of the batch, all that were sampled, the stream's next position).
@@ -6184,8 +6287,7 @@ def rollout(
     kept, spare, drawn = [], [], []
     for attempt in range(1 + config.dynamic_sampling * config.max_refills):
         count = prompts - len(kept)
-        picked = batch_rows(rows, config, start, count)
-        start += count
+        picked, start = draw_rows(config, rows, start, count, rates or {})
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
@@ -6195,6 +6297,8 @@ def rollout(
             greedy = sample(config, models, engine, reward, picked, None, timer)
             for i, one in enumerate(samples):
                 one["baseline"] = shaped_score(config, greedy[i // size])
+        for i, one in enumerate(samples):
+            one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
         drawn += samples
         for i in range(0, len(samples), size):
             group = samples[i : i + size]
@@ -6732,10 +6836,11 @@ def train(config: Config) -> int:
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
-    state = fresh_state(kl_coef=config.kl_coef)
+    state = fresh_state(kl_coef=config.kl_coef, pass_rates={})
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
         saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
+        saved.setdefault("pass_rates", {})
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
@@ -6756,8 +6861,8 @@ def train(config: Config) -> int:
 
             # rollout: every process samples its share of the prompts and gets the whole batch
             engine.sync(step)
-            begun = state["prompts"]
-            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample)
+            begun, rates = state["prompts"], state["pass_rates"]
+            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample, rates)
 
             # experience and update
             begin = time.perf_counter()
@@ -6773,6 +6878,9 @@ def train(config: Config) -> int:
                     state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, count)
 
             # logs, evaluation, checkpoint
+            if config.keep_between:
+                state["pass_rates"] = next_rates(rates, [(s["number"], passes_fully(s["rewards"])) for s in drawn])
+                metrics |= band_metrics(config, state["pass_rates"], len(rows))
             code = progress.end_step(metrics, samples, prompts)
             if code:
                 return code

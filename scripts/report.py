@@ -1903,6 +1903,22 @@ rollout/logprob_gap_max
     update and no reference
   + rounding: below 1e-4 in fp32; with NeMo-RL's limit of 1.02 for the mean probability ratio, 0.02 on average in bf16
   ! large at step 1: template, temperature or precision differ between sampler and trainer; NeMo-RL warns at 1.05
+# Prompts
+prompts/seen_frac
+  share of prompts that have been sampled
+  + rises to 1
+prompts/below_frac
+  share with a running pass rate below LOW
+  + falls
+  ! near 1: no prompt gets full marks; scripts/warm_start.py, or a first reward that pays 1 for a right answer
+prompts/within_frac
+  share from LOW to HIGH: those that are drawn at each of their turns, beside unseen ones
+  + the larger, the more the data teach
+  ! near 0 with all seen: nothing is left to learn here, or nothing can be
+prompts/above_frac
+  share above HIGH
+  + rises
+  ! near 1: harder prompts
 # Tools
 tool/calls_mean
   tool calls per conversation, those that cannot be read or made included

@@ -349,6 +349,12 @@ class Config(BaseConfig):
     mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
+        "replaced too",
+        several=True,
+    )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
@@ -866,6 +872,31 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
     picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
     return [rows[i] for i in sorted(picked.tolist())]
+
+
+# ---------------------------------------------------------------------------------- pass band (src/parts/pass_band.py)
+
+
+def band_of(config) -> tuple[float, float] | None:
+    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
+    return tuple(map(float, config.keep_between)) if config.keep_between else None
+
+
+def check_band(config, group_size: int) -> None:
+    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
+    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
+    if not config.keep_between:
+        return
+    try:
+        low, high = band_of(config)
+    except ValueError:
+        low = high = -1.0
+    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
+    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
+    need(
+        group_size > 1,
+        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
+    )
 
 
 # ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
@@ -3079,6 +3110,7 @@ missing_eos_penalty: reward.reward_kwargs.missing_eos_penalty
 overlong_share: reward.reward_kwargs.overlong_share
 dynamic_sampling: algorithm.filter_groups.{enable,metric} trainer.v1.sampler.sampler_kwargs.filter_groups_metric
 max_refills: trainer.v1.sampler.sampler_kwargs.max_refills
+keep_between: trainer.v1.sampler.sampler_kwargs.keep_between
 gamma: algorithm.gamma
 gae_lambda: algorithm.lam
 clip_eps_low: @actor.clip_ratio_low
@@ -3604,6 +3636,12 @@ def check_expressible(config: Config) -> None:
     old = c.advantage in OLD_TRAINER
     need(
         not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
+    )
+    check_band(c, c.group_size)
+    need(
+        c.dynamic_sampling or not c.keep_between,
+        "got --keep_between without dynamic_sampling; expected it with verl, whose loader has its own order and whose "
+        "buffer can replace groups; try --dynamic_sampling",
     )
     prompts = c.batch_size // c.group_size
     whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
@@ -4164,6 +4202,7 @@ def reward_overrides(config: Config, job: Layout) -> dict:
             },
             "batch_size": {f"{KWARGS}.train_batch_size": config.batch_size // config.group_size},
             "max_refills": {f"{KWARGS}.max_refills": config.max_refills},
+            "keep_between": {f"{KWARGS}.keep_between": list(band_of(config))} if config.keep_between else {},
         }
     return {
         "reward": reward,
@@ -4383,15 +4422,20 @@ def strict_replay_buffer():
     """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
     from collections import Counter
 
+    from verl.trainer.ppo.v1 import replay_buffer
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
     class StrictReplayBuffer(ReplayBuffer):
-        """verl's replay buffer; a failed rollout or reward ends the run, and DAPO's replacements are counted."""
+        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted.
+
+        With `keep_between` it also replaces groups whose share of completions with full marks is outside.
+        """
 
         def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
             own = dict(sampler_kwargs or {})
             self.error_file, self.max_refills = Path(own.get("error_file", "")), own.get("max_refills", 0)
             self.refilled, self.dispatch = 0, refill_fn
+            self.band, self.rates = own.get("keep_between"), {}
             filtering = {}
             if own.get("filter_groups_metric"):
                 filtering = {"filter_groups_metric": own["filter_groups_metric"], "gen_batch_size": 1}
@@ -4411,12 +4455,30 @@ def strict_replay_buffer():
         def _dapo_filtered_keys(self, partition_id):
             if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
                 return set(), Counter()
-            return super()._dapo_filtered_keys(partition_id)
+            return self.unwanted(partition_id)
+
+        def unwanted(self, partition_id):
+            """Finished groups of equal score or outside the band, and how many there are of each score or pass rate."""
+            groups, counts = super()._dapo_filtered_keys(partition_id)
+            if not self.band or partition_id == "val":
+                return groups, counts
+            finished = self.finished_keys[partition_id]
+            self.rates = {uid: rate for uid, rate in self.rates.items() if uid in finished}
+            keys = [key for key in self.partitions[partition_id] if key.split("_")[0] in finished - self.rates.keys()]
+            found = replay_buffer.tq.kv_batch_get(keys, partition_id, ["extra_fields"])["extra_fields"] if keys else []
+            passed = {}
+            for key, fields in zip(keys, found, strict=True):
+                info = getattr(fields, "data", fields)["reward_extra_info"]
+                passed.setdefault(key.split("_")[0], []).append(float(info["acc"]))
+            self.rates |= {uid: sum(values) / len(values) for uid, values in passed.items()}
+            low, high = self.band
+            outside = {uid for uid, rate in self.rates.items() if not low <= rate <= high} - groups
+            return groups | outside, counts + Counter(self.rates[uid] for uid in outside)
 
         def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
-            equal = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
-            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - equal, batch_size)
-            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & equal, batch_size - len(picked))
+            last = self.unwanted(partition_id)[0]  # their places are left over, once refills are used up
+            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - last, batch_size)
+            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & last, batch_size - len(picked))
             return [*picked, *more], *snapshots
 
         def _sync_metadata_from_transfer_queue(self):

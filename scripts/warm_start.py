@@ -14,7 +14,8 @@ Where the solutions come from, three ways:
 
     (default)      the column `completion` of the data: a string, or one assistant message
     --self         the model's own samples (rejection sampling; STaR, arXiv 2203.14465; expert iteration)
-    --teacher M    samples of another model, a folder or hub id, through its own chat template
+    --teacher M    samples of another model, a folder or hub id, through its own chat template, or behind an
+                   OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
 stands within --max_new_tokens. Of samples, a prompt keeps as many different ones as it had failures, one at least and
@@ -30,7 +31,7 @@ Every file appears whole or not at all: after kill -9, --resume goes on, and sam
 Held-out prompts never train: a prompt of the data that is also held out, by its text or but for case, white space,
 Unicode form and system prompt, is refused, and the rows are compared again before each training.
 
-Deliberately left out: several processes (torchrun), 4-bit weights, teachers behind a server, several turns, trackers.
+Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
 final/ of a LoRA run is merged: the trainers load it as any model.
 
     python scripts/warm_start.py --data solutions.jsonl --eval_data test.jsonl --reward my.py:reward \\
@@ -67,8 +68,11 @@ import sys
 import threading
 import time
 import unicodedata
+import urllib.error
+import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -266,7 +270,9 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of prompts, samples and the order of training")
     # where solutions come from
     self: bool = setting(False, "solutions are the model's own samples that pass")
-    teacher: str = setting("", "solutions are this model's samples that pass: folder or hub id")
+    teacher: str = setting(
+        "", "solutions are this model's samples that pass: folder, hub id, or http://HOST:PORT/v1[#MODEL]"
+    )
     samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
     sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
     prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
@@ -343,6 +349,11 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return parse_settings(argv, config_class, description)
 
 
+def is_server(teacher: str) -> bool:
+    """Whether a teacher is behind HTTP."""
+    return teacher.startswith(("http://", "https://"))
+
+
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
     check_numbers(config)
@@ -363,7 +374,8 @@ def check_warm_start(config: Config) -> None:
     need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
     vllm = c.rollout_engine == "vllm"
     need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
-    need(not (vllm and c.teacher), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
+    local = c.teacher and not is_server(c.teacher)
+    need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
     need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
 
@@ -887,6 +899,53 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
     picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
     return [rows[i] for i in sorted(picked.tolist())]
+
+
+# ---------------------------------------------------------------------------- text servers (src/parts/text_servers.py)
+
+
+def server_json(url: str, body: dict | None, hint: str) -> dict:
+    """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
+
+    Args:
+        hint: what the user may try where no answer comes.
+    """
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get("OPENAI_API_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    for attempt in range(5):
+        try:
+            with urllib.request.urlopen(request, timeout=600) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            what = f"{error} {error.read()[:200]!r}"
+            if error.code not in (408, 429, 500, 502, 503, 504):
+                break
+        except (OSError, ValueError) as error:
+            what = str(error)
+        time.sleep(0.5 * 2**attempt)
+    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
+
+
+def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
+    """One completion: messages go to /chat/completions, text to /completions.
+
+    Args:
+        body: model, max_tokens, temperature and further fields of the request.
+
+    Returns:
+        (text, the server's finish_reason, its count of tokens or None).
+    """
+    chat = isinstance(prompt, list)
+    url = base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
+    answer = server_json(url, body | {"messages" if chat else "prompt": prompt}, hint)
+    try:
+        choice = answer["choices"][0]
+        text = (choice["message"]["content"] if chat else choice["text"]) or ""
+    except (KeyError, IndexError, TypeError):
+        raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text; {hint}") from None
+    return text, choice.get("finish_reason"), (answer.get("usage") or {}).get("completion_tokens")
 
 
 # ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
@@ -3427,6 +3486,15 @@ class Workshop:
         self.vllm.sync(number)
         return self.vllm
 
+    def sampler(self, number: int, temperature: float):
+        """A function that samples and scores one completion of each row with the policy after a round."""
+        engine = self.engine(number, temperature)
+
+        def sample(rows: list[dict], noise) -> list[dict]:
+            return collect(engine.config, self.models, engine, self.reward, rows, noise, {})
+
+        return sample
+
 
 class Teacher:
     """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
@@ -3443,7 +3511,11 @@ class Teacher:
         self.models = Models(policy, None, None, tokenizer, ends, pad, shop.device)
         check_logits(self.models)
         check_pads(self.config, self.models, policy, "teacher")
-        self.engine = HFEngine(self.config, self.models)
+        self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
+
+    def sample(self, rows: list[dict], noise) -> list[dict]:
+        """One scored completion of each row."""
+        return collect(self.config, self.models, self.engine, self.reward, [*map(self.row, rows)], noise, {})
 
     def row(self, row: dict) -> dict:
         """A row with the prompt as the teacher reads it."""
@@ -3455,6 +3527,45 @@ class Teacher:
             raise UserError(f"{what}; expected roles that it knows; try another --teacher") from error
 
 
+class ServerTeacher:
+    """A model behind an OpenAI-compatible server: it gets prompts as they stand in the data, and gives texts."""
+
+    at_once = 32  # requests that are under way
+    hint = "try another --teacher http://HOST:PORT/v1#MODEL, or start it again and --resume"
+
+    def __init__(self, shop: Workshop):
+        self.shop, config = shop, shop.config
+        self.url, _, self.name = config.teacher.partition("#")
+        self.limits = {"max_tokens": config.max_new_tokens, "temperature": config.sample_temperature}
+        self.template = template_settings(config)
+        if not self.name:
+            served = server_json(self.url.rstrip("/") + "/models", None, self.hint).get("data") or [{}]
+            self.name = served[0].get("id", "")
+            need(self.name, f"got --teacher {config.teacher}, which serves no model; expected one; {self.hint}")
+
+    def ask(self, row: dict, draw: float) -> tuple[str, bool]:
+        """(text, whether it ended by itself) for a row; the first draw of its noise is the seed."""
+        prompt = as_turns(row["prompt"], self.shop.config.chat)
+        body = {"model": self.name, **self.limits, "seed": int(draw * 2**31)}
+        if self.template and not isinstance(prompt, str):
+            body["chat_template_kwargs"] = self.template
+        text, reason, _ = server_text(self.url, prompt, body, self.hint)
+        return text, reason != "length"
+
+    def sample(self, rows: list[dict], noise) -> list[dict]:
+        """One scored completion of each row; its ids are those that the student's tokenizer has for the text."""
+        with ThreadPoolExecutor(self.at_once) as pool:
+            texts, ended = zip(*pool.map(self.ask, rows, noise[:, 0].tolist()), strict=True)
+        ids = [self.shop.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+        scores, parts = self.shop.reward(rows, list(texts), ids)
+        made = zip(rows, texts, ids, ended, scores, strict=True)
+        return [
+            {"prompt": row["prompt"], "completion": text, "response_ids": own, "rollout_logprobs": []}
+            | {"rewards": {name: values[i] for name, values in parts.items()}, "finished": end, "score": score}
+            for i, (row, text, own, end, score) in enumerate(made)
+        ]
+
+
 # ------------------------------------------------------------------------ samples (src/programs/warm_start/samples.py)
 
 HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
@@ -3464,7 +3575,7 @@ class Sampler:
     """Draws samples of prompts into a folder; parts that are there are read, and no model is loaded for them.
 
     Args:
-        source: returns (config, models, engine, a function that turns a row into the one that is sampled) when asked.
+        source: returns a function of rows and noise that samples and scores a completion of each, when asked.
         kind: which noise is drawn, with the round's number.
     """
 
@@ -3492,11 +3603,10 @@ class Sampler:
         import numpy as np
 
         self.ready = self.ready or self.source()
-        config, models, engine, as_sampled = self.ready
-        asked = [as_sampled(rows[i]) for i in numbers for _ in range(self.count)]
+        config, asked = self.shop.config, [rows[i] for i in numbers for _ in range(self.count)]
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
         noise = np.random.default_rng([*self.seed, part]).random((len(asked), width))
-        made = collect(config, models, engine, self.shop.reward, asked, noise, {})
+        made = self.ready(asked, noise)
         return [
             {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
             | {"ids": one["response_ids"], "passed": passes(config, one), "score": one["score"]}
@@ -3518,12 +3628,10 @@ def samples_of_round(shop: Workshop, number: int) -> list[dict]:
     numbered = [row | {"number": i} for i, row in enumerate(shop.rows)]
     picked = [row["number"] for row in batch_rows(numbered, config, (number - 1) * count, count)]
 
-    def source() -> tuple:
+    def source():
         if config.teacher:
-            teacher = Teacher(shop)
-            return teacher.config, teacher.models, teacher.engine, teacher.row
-        engine = shop.engine(number - 1, config.sample_temperature)
-        return engine.config, shop.models, engine, lambda row: row
+            return (ServerTeacher if is_server(config.teacher) else Teacher)(shop).sample
+        return shop.sampler(number - 1, config.sample_temperature)
 
     folder = shop.round_folder(number) / "samples"
     return Sampler(shop, folder, source, TRAINING, number, config.samples).parts(shop.rows, picked)
@@ -3542,6 +3650,19 @@ def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
     return kept
 
 
+def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
+    """A teacher's solutions as the policy's tokens; those that it cannot say within max_new_tokens are left out."""
+    config, models, found = shop.config, shop.load(number - 1), []
+    for one in kept:
+        with contextlib.suppress(UserError):  # an end token inside the text
+            ids = solution_ids(config, models, shop.rows[one["row"]], one["text"])
+            found += [one | {"ids": ids}] * (len(ids) <= config.max_new_tokens)
+    if len(found) < len(kept):
+        lost = len(kept) - len(found)
+        say(f"left out {lost} of them, longer than {config.max_new_tokens} of the policy's tokens or with an end token")
+    return found
+
+
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids."""
     config, samples = shop.config, samples_of_round(shop, number)
@@ -3549,9 +3670,7 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     passed = sum(one["passed"] for one in samples)
     say(f"round {number}: {passed} of {len(samples)} samples pass, {len(kept)} are kept")
     if config.teacher and kept:
-        models = shop.load(number - 1)
-        kept = [one | {"ids": solution_ids(config, models, shop.rows[one["row"]], one["text"])} for one in kept]
-        kept = [one for one in kept if len(one["ids"]) <= config.max_new_tokens]
+        kept = in_policys_ids(shop, number, kept)
     found = {}
     for one in [*read_lines(shop.round_folder(number - 1) / "supervised.jsonl"), *kept]:
         found[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
@@ -3594,12 +3713,10 @@ def measure(shop: Workshop, number: int) -> dict:
     order = np.random.default_rng([config.seed, 6]).permutation(len(shop.held_out)).tolist()
     picked = sorted(order[: config.eval_prompts or None])
 
-    def source() -> tuple:
-        engine = shop.engine(number, config.temperature)
-        return engine.config, shop.models, engine, lambda row: row
-
     # one noise for all rounds: what differs between them is the policy
-    sampler = Sampler(shop, folder / "held_out", source, HELD_OUT, 0, config.eval_samples)
+    sampler = Sampler(
+        shop, folder / "held_out", lambda: shop.sampler(number, config.temperature), HELD_OUT, 0, config.eval_samples
+    )
     found = measured(config, sampler.parts(shop.held_out, picked), number)
     write_json(folder / "measure.json", found)
     return found
@@ -3770,8 +3887,13 @@ def write_policy(models: Models, folder: Path) -> None:
 
 
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
-    """Train the policy on solutions and write the round's policy/ and training.json."""
-    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(number - 1)
+    """Train on solutions and write the round's policy/ and training.json.
+
+    Sampled solutions are those of all rounds, and the model as it came learns them (STaR, arXiv 2203.14465, 3.1):
+    what the first few taught too much is not carried on. Given ones are the same in each round, which goes on training.
+    """
+    folder, rows = shop.round_folder(number), training_rows(shop, solutions)
+    models = shop.load(0 if shop.config.samples_solutions else number - 1)
     settings = (models.policy.config.get_text_config(), models.policy.generation_config)
     pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)

@@ -261,6 +261,7 @@ ELSEWHERE = {  # settings that are not TRL's, and the test that holds each
     **dict.fromkeys(("environment", "max_turns"), "test_conversations_are_those_of_trls_own_loop"),
     "tools": "test_functions_are_tools",
     **dict.fromkeys(("tool_timeout", "tool_characters", "tool_format"), "test_functions_are_tools"),
+    "keep_between": "test_a_resumed_run_draws_and_trains_the_same",
     "max_conversation_tokens": "test_a_dry_run_shows_the_environment",
 }
 
@@ -274,7 +275,7 @@ def trl_args(*flags):
 def test_every_setting_is_held_by_a_test():
     names = {f.name for f in dataclasses.fields(grpo.Config)}
     assert names == {*TO_TRL} | {*ELSEWHERE} and not {*TO_TRL} & {*ELSEWHERE}
-    files = [ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment")]
+    files = [ROOT / "tests" / f"test_{name}.py" for name in ("reward_calls", "grpo_environment", "pass_band")]
     shared = "".join(file.read_text(encoding="utf-8") for file in files)
     assert {*ELSEWHERE.values()} <= {*globals(), *re.findall(r"^def (test_\w+)", shared, re.MULTILINE)}
 

@@ -25,10 +25,11 @@ SIZES = ["--batch_size=16", "--max_new_tokens=6", "--max_prompt_tokens=64", "--p
 SIZES += ["--adam_eps=1e-5"]  # with less, a gradient that is rounding, and so another one, moves a weight as any other
 GROUPS = ["--group_size=2", "--lr=1e-3", "--save_every=1", "--keep_checkpoints=9"]
 LONGER = ["--max_new_tokens=16"]  # some completions end, some do not
+BAND = ["--keep_between", "0.1", "0.9"]
 RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
     "warm-up": ("ppo_train", ["--steps=4", "--critic_warmup_steps=3", "--save_every=1", "--keep_checkpoints=9"], 0.0),
     "shared critic": ("ppo_train", ["--steps=3", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
-    "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
+    "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS, *BAND], 0.0),
     "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
     "LoRA, dynamic": ("ppo_train", ["--algorithm=dapo", "--lora_rank=4", "--steps=3", "--minibatches=2", *GROUPS], 0.0),
     "rows of nothing": (

@@ -148,6 +148,10 @@ EXPECTED = [
         {"trainer.v1.sampler.sampler_kwargs.max_refills": 3, "reward.reward_kwargs.overlong_share": 0.2},
     ),
     ("--algorithm dapo", {"trainer.v1.sampler.sampler_kwargs.train_batch_size": 16}),
+    (
+        "--algorithm dapo --keep_between 0.1 0.9",
+        {"trainer.v1.sampler.sampler_kwargs.keep_between": [0.1, 0.9], "algorithm.filter_groups.enable": True},
+    ),
     ("--algorithm gdpo", {"trainer.use_v1": False, "algorithm.gdpo_reward_keys": ["right", "tidy"]}),
     ("--algorithm gdpo", {"algorithm.gdpo_reward_weights": [1.0, 0.2]}),
     ("--algorithm remax", {"trainer.use_v1": False, "data.train_batch_size": 128}),
@@ -253,6 +257,7 @@ REFUSED = [
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),
     ("--algorithm gdpo --dynamic_sampling", "dynamic_sampling"),
+    ("--algorithm grpo --keep_between 0.1 0.9", "--keep_between without dynamic_sampling"),
     ("--algorithm gspo --batch_size 16", "batch_size 16"),
     ("--backend megatron --precision fp32", "precision fp32 with megatron"),
     ("--tensor_parallel 2", "tensor_parallel"),

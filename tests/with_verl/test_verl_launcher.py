@@ -388,7 +388,7 @@ def queue(monkeypatch):
     def put(uid, scores, status="finished"):
         store["train"][uid] = ({"is_prompt": True, "status": status, "global_steps": 1}, None)
         for i, score in enumerate(scores):
-            fields = {"extra_fields": {"reward_extra_info": {"score": score}}}
+            fields = {"extra_fields": {"reward_extra_info": {"score": score, "acc": float(score >= 1)}}}
             store["train"][f"{uid}_{i}_0"] = ({"status": "success"}, fields)
 
     def make(refill, **own):
@@ -449,6 +449,31 @@ def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills
     assert "a" in picked and len(picked) == 2  # the group with a signal has its place
     assert len(asked) >= 2 * max_refills and len(asked) <= 2 * max_refills + 4
     assert ("b" in picked) == (max_refills == 0)
+
+
+def test_groups_outside_the_band_are_replaced_too(queue):
+    """Pass rates 1/4, 3/4, 0 with unequal scores, 1/2: a band of 0.3 to 0.6 holds the last, and a half that comes."""
+    _, put, make = queue
+    coming = [("half", [0.0, 1.0, 0.0, 1.0])]
+
+    def refill(count):
+        for name, scores in coming[:count]:
+            put(name, scores)
+        taken = len(coming[:count])
+        del coming[:count]
+        return taken
+
+    for name, scores in {
+        "low": [1, 0, 0, 0],
+        "high": [1, 1, 1, 0],
+        "none": [0.2, 0, 0, 0],
+        "mid": [1, 1, 0, 0],
+    }.items():
+        put(name, [*map(float, scores)])
+    own = {"filter_groups_metric": "score", "train_batch_size": 4, "max_refills": 3}
+    batch, metrics = make(refill, **own, keep_between=[0.3, 0.6]).sample(1, "train", 2)
+    assert {key.split("_")[0] for key in batch.keys} == {"mid", "half"}
+    assert metrics["training/filter_groups/evicted_samples"] == 3
 
 
 # ------------------------------------------------------------------------------------------------ --check

@@ -1,17 +1,13 @@
 """Models in vLLM and on servers."""
 
 import json
-import os
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.chat import give_template, template_settings
 from parts.messages import UserError, need
 from parts.precision import compute_dtype
+from parts.text_servers import server_text
 from parts.vllm_options import import_vllm, vllm_options
 from programs.evaluation.extraction import cut_at
 from programs.evaluation.local_model import LocalModel
@@ -115,38 +111,13 @@ class ServerModel:
         chat = isinstance(request.prompt, list)
         body = {"model": self.source, "max_tokens": request.limit, "temperature": self.config.temperature}
         body |= {"top_p": self.config.top_p, "seed": (request.seed() + request.sample + self.config.seed) % 2**31}
-        body |= {"messages" if chat else "prompt": request.prompt}
         if chat and self.template:
             body["chat_template_kwargs"] = self.template
         if request.stops:
             body["stop"] = request.stops[:4]  # servers take four; all of them are cut off here
-        url = self.config.base_url.rstrip("/") + ("/chat/completions" if chat else "/completions")
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get("OPENAI_API_KEY"):
-            headers["Authorization"] = f"Bearer {key}"
-        answer = self.post(urllib.request.Request(url, json.dumps(body).encode(), headers))
-        try:
-            choice = answer["choices"][0]
-            whole = (choice["message"]["content"] if chat else choice["text"]) or ""
-        except (KeyError, IndexError, TypeError):
-            raise UserError(f"got {str(answer)[:200]} from {url}; expected choices with text") from None
+        hint = "try another --base_url or --model"
+        whole, reason, tokens = server_text(self.config.base_url, request.prompt, body, hint)
         text = cut_at(whole, request.stops)
-        tokens = (answer.get("usage") or {}).get("completion_tokens")
         self.tokens += tokens or 0
-        finish = "length" if choice.get("finish_reason") == "length" and text == whole else "stop"
+        finish = "length" if reason == "length" and text == whole else "stop"
         return {"text": text, "ids": [], "tokens": tokens, "finish": finish}
-
-    def post(self, request) -> dict:
-        """The JSON answer of the server."""
-        for attempt in range(5):
-            try:
-                with urllib.request.urlopen(request, timeout=600) as response:
-                    return json.load(response)
-            except urllib.error.HTTPError as error:
-                what = f"{error} {error.read()[:200]!r}"
-                if error.code not in (408, 429, 500, 502, 503, 504):
-                    break
-            except (OSError, ValueError) as error:
-                what = str(error)
-            time.sleep(0.5 * 2**attempt)
-        raise UserError(f"got {what} from {request.full_url}; expected an answer; try another --base_url or --model")

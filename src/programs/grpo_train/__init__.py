@@ -38,6 +38,7 @@ ROOMS = (
     "settings",
     "data",
     "batch_plan",
+    "prompt_stream",
     "trl_arguments",
     "rewards",
     "stages",

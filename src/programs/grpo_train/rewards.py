@@ -6,6 +6,7 @@ import inspect
 import time
 from dataclasses import dataclass
 
+from parts.pass_band import passes_fully
 from parts.reward_calls import CallFailed, CallLimits, scored_batch
 from parts.reward_forms import PerSample, as_reward, reward_arguments
 from parts.reward_texts import text_of_turns, visible_text
@@ -43,6 +44,7 @@ class Scorer:
         self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
+        self.seen = []  # (row, whether it passes the first reward) of completions since they were last asked for
         self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
@@ -101,6 +103,8 @@ class Scorer:
         if name in self.active:
             values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
             self.latest["rewards"][name] = values
+            if name == next(iter(self.weights)):
+                self.seen += [(number, passes_fully({name: value})) for number, value in zip(row, values, strict=True)]
             self.seconds += time.perf_counter() - begin
         return values
 

@@ -14,6 +14,7 @@ from parts.summary import report, run_summary
 from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
 from programs.grpo_train.dry_run import print_plan
 from programs.grpo_train.prepare import prepare_run, quiet_libraries
+from programs.grpo_train.prompt_stream import BandedPrompts
 from programs.grpo_train.run_log import TrlLog
 from programs.grpo_train.settings import PROFILES, Config, parse_arguments
 from programs.grpo_train.trainer import GrpoRun, make_trainer
@@ -30,7 +31,8 @@ def train(config: Config) -> int:
     resolved, plan = ready.config, ready.plan
     args = trl_config(resolved, plan.steps)
     checkpoint = resume_point(config)
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
+    band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
     trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
     if checkpoint:

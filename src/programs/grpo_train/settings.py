@@ -12,6 +12,7 @@ from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import UserError, need, suggest
 from parts.models import ATTENTION_KINDS, refuse_attention
 from parts.optimizer import default_learning_rate
+from parts.pass_band import check_band
 from parts.play_setup import check_idle, check_room
 from parts.settings import BaseConfig, check_numbers, parse_settings, setting
 from parts.vllm_options import VLLM_PIP
@@ -79,6 +80,12 @@ class Config(BaseConfig):
     )
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
     vllm_gpu_memory_utilization: float = setting(
         0.3, "share of GPU memory for vLLM in colocate mode", positive=True, free=True
@@ -374,6 +381,7 @@ def check_settings(config: Config) -> None:
         f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
         "group's mean, and one completion is its own mean; try --num_generations 8",
     )
+    check_band(config, config.num_generations)
     need(
         not (config.steps_per_generation and config.generation_batch_size),
         "got both --steps_per_generation and --generation_batch_size; expected one: each follows from the other",

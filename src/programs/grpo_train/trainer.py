@@ -5,12 +5,12 @@ import math
 import time
 from pathlib import Path
 
-from parts.chat import as_turns
 from parts.messages import DivergedError, RewardError, UserError, need, say
 from parts.models import keep_differentiable, nf4_config
+from parts.pass_band import band_metrics
 from parts.play_setup import PlaySetup
 from parts.processes import gather_rows, world
-from programs.grpo_train.batch_plan import BatchPlan, prompt_order
+from programs.grpo_train.batch_plan import BatchPlan
 from programs.grpo_train.checkpoints import tidy_checkpoint
 from programs.grpo_train.colocated import engine_arguments, judge_logprobs, watch_copies
 from programs.grpo_train.conversations_for_trl import (
@@ -22,6 +22,7 @@ from programs.grpo_train.conversations_for_trl import (
     rollout_function,
 )
 from programs.grpo_train.evaluation import evaluate
+from programs.grpo_train.prompt_stream import BandedPrompts, check_loader, trl_data
 from programs.grpo_train.rewards import Scorer, Stage, signal_free
 from programs.grpo_train.run_log import our_metrics
 from programs.grpo_train.settings import Config
@@ -42,9 +43,11 @@ class GrpoRun:
         stages: list[Stage],
         held_out: list[dict],
         setup: PlaySetup | None = None,
+        band: BandedPrompts | None = None,
     ):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
         self.setup = setup  # what conversations are played with
+        self.band = band
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
@@ -52,13 +55,16 @@ class GrpoRun:
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
-        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict()}}
+        own = {"prompts": self.band.state_dict()} if self.band else {}
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": self.scorer.state_dict(), **own}}
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
         saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
         self.kept = {key: saved["attributes"][key] for key in self.kept}
         self.scorer.load_state_dict(saved["attributes"]["rewards"])
+        if self.band:
+            self.band.load_state_dict(saved["attributes"]["prompts"])
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
@@ -106,6 +112,9 @@ class GrpoRun:
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
         step, config = state.global_step, self.config
         self.share_reward_state()
+        if self.band:
+            self.band.learn(self.scorer.seen)
+        self.scorer.seen = []
         last = step >= self.plan.steps
         if self.held_out and (last or (config.eval_every and step % config.eval_every == 0)):
             self.kept["eval_after"] = self.held_out_evaluation(step)
@@ -161,6 +170,8 @@ class GrpoRun:
             if self.setup:
                 talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
                 metrics |= conversation_metrics(gather_object(talks))
+            if self.band:
+                metrics |= band_metrics(self.config, self.band.rates, self.band.count)
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1
@@ -219,15 +230,12 @@ def check_length(config: Config, model, rows: list[dict]) -> None:
 
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
-    from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
-    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
-    sent = [as_turns(row["prompt"], config.chat) for row in rows]
-    if run.setup:  # see rollout_function
-        sent = list(map(str, range(len(rows))))
-    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(rows)))}).select(order)
+    if run.band:
+        check_loader(args)
+    data = trl_data(config, rows, plan, run.band, numbered=bool(run.setup))
     extra = adapters_and_rounding(config, args)
     extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}

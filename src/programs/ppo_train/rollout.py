@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from parts.models import Models
-from parts.prompts import batch_rows
+from parts.pass_band import draw_rows
 from parts.rewards import Reward
 from parts.rollouts import collect
 from parts.shaping import all_equal, shaped_score
@@ -20,6 +20,7 @@ def rollout(
     start: int,
     timer: dict,
     sample: Callable = collect,
+    rates: dict | None = None,
 ):
     """Sample the batch of a step, `group_size` completions of each prompt, beginning at prompt `start` of the stream.
 
@@ -28,6 +29,7 @@ def rollout(
 
     Args:
         sample: what takes the place of `collect`.
+        rates: running pass rates of the prompts, with `keep_between`.
 
     Returns:
         (samples of the batch, all that were sampled, the stream's next position).
@@ -38,8 +40,7 @@ def rollout(
     kept, spare, drawn = [], [], []
     for attempt in range(1 + config.dynamic_sampling * config.max_refills):
         count = prompts - len(kept)
-        picked = batch_rows(rows, config, start, count)
-        start += count
+        picked, start = draw_rows(config, rows, start, count, rates or {})
         seed = [config.seed, 3, step] + [attempt] * (attempt > 0)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
@@ -49,6 +50,8 @@ def rollout(
             greedy = sample(config, models, engine, reward, picked, None, timer)
             for i, one in enumerate(samples):
                 one["baseline"] = shaped_score(config, greedy[i // size])
+        for i, one in enumerate(samples):
+            one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
         drawn += samples
         for i in range(0, len(samples), size):
             group = samples[i : i + size]

@@ -14,6 +14,7 @@ from parts.losses import check_loss
 from parts.messages import RewardError
 from parts.models import check_context
 from parts.output_folder import make_folder, write_settings
+from parts.pass_band import band_metrics, next_rates, passes_fully
 from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
 from parts.precision import settle_precision
 from parts.presets import check_config
@@ -72,10 +73,11 @@ def train(config: Config) -> int:
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
-    state = fresh_state(kl_coef=config.kl_coef)
+    state = fresh_state(kl_coef=config.kl_coef, pass_rates={})
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
         saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
+        saved.setdefault("pass_rates", {})
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
@@ -96,8 +98,8 @@ def train(config: Config) -> int:
 
             # rollout: every process samples its share of the prompts and gets the whole batch
             engine.sync(step)
-            begun = state["prompts"]
-            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample)
+            begun, rates = state["prompts"], state["pass_rates"]
+            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample, rates)
 
             # experience and update
             begin = time.perf_counter()
@@ -113,6 +115,9 @@ def train(config: Config) -> int:
                     state["kl_coef"] = next_kl_coef(state["kl_coef"], kl, config.kl_target, config.kl_horizon, count)
 
             # logs, evaluation, checkpoint
+            if config.keep_between:
+                state["pass_rates"] = next_rates(rates, [(s["number"], passes_fully(s["rewards"])) for s in drawn])
+                metrics |= band_metrics(config, state["pass_rates"], len(rows))
             code = progress.end_step(metrics, samples, prompts)
             if code:
                 return code

@@ -8,6 +8,7 @@ from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.losses import LOSSES
 from parts.messages import need
 from parts.models import ATTENTION_KINDS
+from parts.pass_band import check_band
 from parts.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.presets import GROUP_DEFAULTS, PRESETS
 from parts.settings import BaseConfig, parse_settings, setting
@@ -106,6 +107,12 @@ class Config(BaseConfig):
     mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
+        "of their turns",
+        several=True,
+    )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")
@@ -206,6 +213,7 @@ class Config(BaseConfig):
 def check_environment(config: Config) -> None:
     """Raise UserError for settings that contradict an environment, or do nothing without one."""
     c = config
+    check_band(c, c.group_size)
     check_idle(c, bool(c.environment), (*TURN_SETTINGS, "turn_baseline"))
     by_turn = c.turn_baseline == "turn" and c.advantage not in TURN_BASELINES
     known = f"expected one of {', '.join(TURN_BASELINES)}"

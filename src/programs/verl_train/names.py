@@ -95,6 +95,7 @@ missing_eos_penalty: reward.reward_kwargs.missing_eos_penalty
 overlong_share: reward.reward_kwargs.overlong_share
 dynamic_sampling: algorithm.filter_groups.{enable,metric} trainer.v1.sampler.sampler_kwargs.filter_groups_metric
 max_refills: trainer.v1.sampler.sampler_kwargs.max_refills
+keep_between: trainer.v1.sampler.sampler_kwargs.keep_between
 gamma: algorithm.gamma
 gae_lambda: algorithm.lam
 clip_eps_low: @actor.clip_ratio_low

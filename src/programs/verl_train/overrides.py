@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.chat import template_settings
+from parts.pass_band import band_of
 from programs.verl_train.names import (
     ACTOR,
     ADVANTAGES,
@@ -196,6 +197,7 @@ def reward_overrides(config: Config, job: Layout) -> dict:
             },
             "batch_size": {f"{KWARGS}.train_batch_size": config.batch_size // config.group_size},
             "max_refills": {f"{KWARGS}.max_refills": config.max_refills},
+            "keep_between": {f"{KWARGS}.keep_between": list(band_of(config))} if config.keep_between else {},
         }
     return {
         "reward": reward,

@@ -3,6 +3,7 @@
 import re
 
 from parts.messages import need, say
+from parts.pass_band import check_band
 from parts.play_setup import check_idle, check_room
 from parts.presets import check_config
 from programs.verl_train.names import FIXED, NOTES, OLD_TRAINER, TRAPS
@@ -41,6 +42,12 @@ def check_expressible(config: Config) -> None:
     old = c.advantage in OLD_TRAINER
     need(
         not (old and c.dynamic_sampling), f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both"
+    )
+    check_band(c, c.group_size)
+    need(
+        c.dynamic_sampling or not c.keep_between,
+        "got --keep_between without dynamic_sampling; expected it with verl, whose loader has its own order and whose "
+        "buffer can replace groups; try --dynamic_sampling",
     )
     prompts = c.batch_size // c.group_size
     whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)

@@ -101,6 +101,12 @@ class Config(BaseConfig):
     mask_truncated: bool = setting(False, "completions without end token train nothing, their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then such groups fill the batch")
+    keep_between: list[str] = setting(
+        [],
+        "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
+        "replaced too",
+        several=True,
+    )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
     advantage_eps: float = setting(1e-6, "added to a group's deviation (grpo, gdpo); 1e-6 as in verl, TRL has 1e-4")

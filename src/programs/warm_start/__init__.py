@@ -12,7 +12,8 @@ Where the solutions come from, three ways:
 
     (default)      the column `completion` of the data: a string, or one assistant message
     --self         the model's own samples (rejection sampling; STaR, arXiv 2203.14465; expert iteration)
-    --teacher M    samples of another model, a folder or hub id, through its own chat template
+    --teacher M    samples of another model, a folder or hub id, through its own chat template, or behind an
+                   OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
 stands within --max_new_tokens. Of samples, a prompt keeps as many different ones as it had failures, one at least and
@@ -28,7 +29,7 @@ Every file appears whole or not at all: after kill -9, --resume goes on, and sam
 Held-out prompts never train: a prompt of the data that is also held out, by its text or but for case, white space,
 Unicode form and system prompt, is refused, and the rows are compared again before each training.
 
-Deliberately left out: several processes (torchrun), 4-bit weights, teachers behind a server, several turns, trackers.
+Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
 final/ of a LoRA run is merged: the trainers load it as any model.
 
     python scripts/warm_start.py --data solutions.jsonl --eval_data test.jsonl --reward my.py:reward \\

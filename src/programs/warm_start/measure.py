@@ -43,12 +43,10 @@ def measure(shop: Workshop, number: int) -> dict:
     order = np.random.default_rng([config.seed, 6]).permutation(len(shop.held_out)).tolist()
     picked = sorted(order[: config.eval_prompts or None])
 
-    def source() -> tuple:
-        engine = shop.engine(number, config.temperature)
-        return engine.config, shop.models, engine, lambda row: row
-
     # one noise for all rounds: what differs between them is the policy
-    sampler = Sampler(shop, folder / "held_out", source, HELD_OUT, 0, config.eval_samples)
+    sampler = Sampler(
+        shop, folder / "held_out", lambda: shop.sampler(number, config.temperature), HELD_OUT, 0, config.eval_samples
+    )
     found = measured(config, sampler.parts(shop.held_out, picked), number)
     write_json(folder / "measure.json", found)
     return found

@@ -1,17 +1,17 @@
 """Samples of a round: drawn in parts that are written as they come, then chosen."""
 
+import contextlib
 import json
 import sys
 from collections import defaultdict
 from pathlib import Path
 
-from parts.messages import say
+from parts.messages import UserError, say
 from parts.prompts import batch_rows
-from parts.rollouts import collect
-from programs.warm_start.settings import Config
+from programs.warm_start.settings import Config, is_server
 from programs.warm_start.solutions import solution_ids
 from programs.warm_start.whole_files import read_lines, write_lines
-from programs.warm_start.workshop import Teacher, Workshop
+from programs.warm_start.workshop import ServerTeacher, Teacher, Workshop
 
 HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
 
@@ -20,7 +20,7 @@ class Sampler:
     """Draws samples of prompts into a folder; parts that are there are read, and no model is loaded for them.
 
     Args:
-        source: returns (config, models, engine, a function that turns a row into the one that is sampled) when asked.
+        source: returns a function of rows and noise that samples and scores a completion of each, when asked.
         kind: which noise is drawn, with the round's number.
     """
 
@@ -48,11 +48,10 @@ class Sampler:
         import numpy as np
 
         self.ready = self.ready or self.source()
-        config, models, engine, as_sampled = self.ready
-        asked = [as_sampled(rows[i]) for i in numbers for _ in range(self.count)]
+        config, asked = self.shop.config, [rows[i] for i in numbers for _ in range(self.count)]
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
         noise = np.random.default_rng([*self.seed, part]).random((len(asked), width))
-        made = collect(config, models, engine, self.shop.reward, asked, noise, {})
+        made = self.ready(asked, noise)
         return [
             {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
             | {"ids": one["response_ids"], "passed": passes(config, one), "score": one["score"]}
@@ -74,12 +73,10 @@ def samples_of_round(shop: Workshop, number: int) -> list[dict]:
     numbered = [row | {"number": i} for i, row in enumerate(shop.rows)]
     picked = [row["number"] for row in batch_rows(numbered, config, (number - 1) * count, count)]
 
-    def source() -> tuple:
+    def source():
         if config.teacher:
-            teacher = Teacher(shop)
-            return teacher.config, teacher.models, teacher.engine, teacher.row
-        engine = shop.engine(number - 1, config.sample_temperature)
-        return engine.config, shop.models, engine, lambda row: row
+            return (ServerTeacher if is_server(config.teacher) else Teacher)(shop).sample
+        return shop.sampler(number - 1, config.sample_temperature)
 
     folder = shop.round_folder(number) / "samples"
     return Sampler(shop, folder, source, TRAINING, number, config.samples).parts(shop.rows, picked)
@@ -98,6 +95,19 @@ def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
     return kept
 
 
+def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
+    """A teacher's solutions as the policy's tokens; those that it cannot say within max_new_tokens are left out."""
+    config, models, found = shop.config, shop.load(number - 1), []
+    for one in kept:
+        with contextlib.suppress(UserError):  # an end token inside the text
+            ids = solution_ids(config, models, shop.rows[one["row"]], one["text"])
+            found += [one | {"ids": ids}] * (len(ids) <= config.max_new_tokens)
+    if len(found) < len(kept):
+        lost = len(kept) - len(found)
+        say(f"left out {lost} of them, longer than {config.max_new_tokens} of the policy's tokens or with an end token")
+    return found
+
+
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids."""
     config, samples = shop.config, samples_of_round(shop, number)
@@ -105,9 +115,7 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     passed = sum(one["passed"] for one in samples)
     say(f"round {number}: {passed} of {len(samples)} samples pass, {len(kept)} are kept")
     if config.teacher and kept:
-        models = shop.load(number - 1)
-        kept = [one | {"ids": solution_ids(config, models, shop.rows[one["row"]], one["text"])} for one in kept]
-        kept = [one for one in kept if len(one["ids"]) <= config.max_new_tokens]
+        kept = in_policys_ids(shop, number, kept)
     found = {}
     for one in [*read_lines(shop.round_folder(number - 1) / "supervised.jsonl"), *kept]:
         found[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}

@@ -35,7 +35,9 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of prompts, samples and the order of training")
     # where solutions come from
     self: bool = setting(False, "solutions are the model's own samples that pass")
-    teacher: str = setting("", "solutions are this model's samples that pass: folder or hub id")
+    teacher: str = setting(
+        "", "solutions are this model's samples that pass: folder, hub id, or http://HOST:PORT/v1[#MODEL]"
+    )
     samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
     sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
     prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
@@ -112,6 +114,11 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return parse_settings(argv, config_class, description)
 
 
+def is_server(teacher: str) -> bool:
+    """Whether a teacher is behind HTTP."""
+    return teacher.startswith(("http://", "https://"))
+
+
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
     check_numbers(config)
@@ -132,7 +139,8 @@ def check_warm_start(config: Config) -> None:
     need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
     vllm = c.rollout_engine == "vllm"
     need(vllm or not c.vllm_args, f"got --vllm_args with rollout_engine {c.rollout_engine}; try --rollout_engine vllm")
-    need(not (vllm and c.teacher), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
+    local = c.teacher and not is_server(c.teacher)
+    need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
     need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
 

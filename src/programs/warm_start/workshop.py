@@ -2,18 +2,21 @@
 
 import dataclasses
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.cache_probe import check_pads
 from parts.chat import as_turns, template_settings
 from parts.forward import check_logits
-from parts.messages import UserError
+from parts.messages import UserError, need
 from parts.models import Models, end_and_pad_ids, load_policy
 from parts.processes import StopRequest
 from parts.prompts import encode_prompt
 from parts.rewards import Reward
+from parts.rollouts import collect
 from parts.sampling import HFEngine
 from parts.sampling_vllm import VllmEngine
+from parts.text_servers import server_json, server_text
 from parts.tokenizers import load_tokenizer
 from programs.warm_start.settings import Config
 
@@ -86,6 +89,15 @@ class Workshop:
         self.vllm.sync(number)
         return self.vllm
 
+    def sampler(self, number: int, temperature: float):
+        """A function that samples and scores one completion of each row with the policy after a round."""
+        engine = self.engine(number, temperature)
+
+        def sample(rows: list[dict], noise) -> list[dict]:
+            return collect(engine.config, self.models, engine, self.reward, rows, noise, {})
+
+        return sample
+
 
 class Teacher:
     """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
@@ -102,7 +114,11 @@ class Teacher:
         self.models = Models(policy, None, None, tokenizer, ends, pad, shop.device)
         check_logits(self.models)
         check_pads(self.config, self.models, policy, "teacher")
-        self.engine = HFEngine(self.config, self.models)
+        self.engine, self.reward = HFEngine(self.config, self.models), shop.reward
+
+    def sample(self, rows: list[dict], noise) -> list[dict]:
+        """One scored completion of each row."""
+        return collect(self.config, self.models, self.engine, self.reward, [*map(self.row, rows)], noise, {})
 
     def row(self, row: dict) -> dict:
         """A row with the prompt as the teacher reads it."""
@@ -112,3 +128,42 @@ class Teacher:
         except Exception as error:
             what = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
             raise UserError(f"{what}; expected roles that it knows; try another --teacher") from error
+
+
+class ServerTeacher:
+    """A model behind an OpenAI-compatible server: it gets prompts as they stand in the data, and gives texts."""
+
+    at_once = 32  # requests that are under way
+    hint = "try another --teacher http://HOST:PORT/v1#MODEL, or start it again and --resume"
+
+    def __init__(self, shop: Workshop):
+        self.shop, config = shop, shop.config
+        self.url, _, self.name = config.teacher.partition("#")
+        self.limits = {"max_tokens": config.max_new_tokens, "temperature": config.sample_temperature}
+        self.template = template_settings(config)
+        if not self.name:
+            served = server_json(self.url.rstrip("/") + "/models", None, self.hint).get("data") or [{}]
+            self.name = served[0].get("id", "")
+            need(self.name, f"got --teacher {config.teacher}, which serves no model; expected one; {self.hint}")
+
+    def ask(self, row: dict, draw: float) -> tuple[str, bool]:
+        """(text, whether it ended by itself) for a row; the first draw of its noise is the seed."""
+        prompt = as_turns(row["prompt"], self.shop.config.chat)
+        body = {"model": self.name, **self.limits, "seed": int(draw * 2**31)}
+        if self.template and not isinstance(prompt, str):
+            body["chat_template_kwargs"] = self.template
+        text, reason, _ = server_text(self.url, prompt, body, self.hint)
+        return text, reason != "length"
+
+    def sample(self, rows: list[dict], noise) -> list[dict]:
+        """One scored completion of each row; its ids are those that the student's tokenizer has for the text."""
+        with ThreadPoolExecutor(self.at_once) as pool:
+            texts, ended = zip(*pool.map(self.ask, rows, noise[:, 0].tolist()), strict=True)
+        ids = [self.shop.tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+        scores, parts = self.shop.reward(rows, list(texts), ids)
+        made = zip(rows, texts, ids, ended, scores, strict=True)
+        return [
+            {"prompt": row["prompt"], "completion": text, "response_ids": own, "rollout_logprobs": []}
+            | {"rewards": {name: values[i] for name, values in parts.items()}, "finished": end, "score": score}
+            for i, (row, text, own, end, score) in enumerate(made)
+        ]

@@ -1,0 +1,131 @@
+"""Prompts drawn by their running pass rate: what is drawn, what is remembered, and that a resume is exact."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import TRAIN_DATA, load_script
+from safetensors.torch import load_file
+
+from parts.messages import UserError
+from parts.pass_band import RARE, band_metrics, check_band, draw_in_band, draw_rows, next_rates, passes_fully
+from parts.prompts import batch_rows
+
+BAND = SimpleNamespace(seed=3, keep_between=["0.1", "0.9"])
+PLAIN = SimpleNamespace(seed=3, keep_between=[])
+ROWS = [{"id": i} for i in range(50)]
+
+
+def test_without_rates_the_same_rows_come_as_without_a_band():
+    banded, after = draw_rows(BAND, ROWS, 30, 90, {})
+    plain, same = draw_rows(PLAIN, ROWS, 30, 90, {})
+    assert plain == batch_rows(ROWS, BAND, 30, 90) and after == same == 120
+    assert [row["id"] for row in banded] == [row["number"] for row in banded] == [row["id"] for row in plain]
+
+
+def test_prompts_outside_come_at_a_tenth_of_their_turns_and_all_come_again():
+    """Bounds belong to the band; 60 % of the rows are outside it, and each of 400 passes holds every row once."""
+    rates = {str(i): [0.0, 0.0999, 0.1, 0.9, 0.9001][i % 5] for i in range(45)}  # rows 45 to 49 are unseen
+    picked, after = draw_in_band(BAND, 50, 0, 10_000, rates)
+    passes, counts = after / 50, np.bincount(picked, minlength=50)
+    outside = np.array([i < 45 and i % 5 in (0, 1, 4) for i in range(50)])
+    assert set(counts[~outside]) <= {int(passes), int(passes) + 1}, "once in each pass"
+    shares = counts[outside] / passes
+    assert 0.05 < shares.min() and shares.max() < 0.16 and shares.mean() == pytest.approx(RARE, abs=0.01)
+
+
+def test_a_stream_that_is_cut_goes_on_as_if_it_were_not():
+    rates = {str(i): 0.0 for i in range(0, 50, 2)}
+    whole, end = draw_in_band(BAND, 50, 7, 200, rates)
+    first, middle = draw_in_band(BAND, 50, 7, 83, rates)
+    rest, last = draw_in_band(BAND, 50, middle, 117, json.loads(json.dumps(rates)))
+    assert first + rest == whole and last == end
+    assert draw_in_band(SimpleNamespace(seed=4, keep_between=["0.1", "0.9"]), 50, 7, 200, rates)[0] != whole
+    assert draw_in_band(BAND, 3, 0, 5, dict.fromkeys("012", 0.0))[1] > 5, "all outside: it goes on until some come"
+
+
+def test_running_rates_and_their_shares():
+    rates = next_rates({"3": 0.5, "4": 1.0}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
+    assert rates == {"3": 0.75, "4": 1.0, "8": 0.5}
+    assert next_rates(rates, [(4, False), (4, True)])["4"] == 0.75
+    shares = band_metrics(BAND, {"0": 0.0, "1": 0.1, "2": 0.9, "3": 0.95, "4": 1.0}, 10)
+    expected = {"seen": 0.5, "below": 0.1, "within": 0.2, "above": 0.2}
+    assert shares == {f"prompts/{name}_frac": value for name, value in expected.items()}
+    found = [passes_fully(r) for r in ({"a": 1.0, "b": 0.0}, {"a": 0.99, "b": 1.0}, {"a": None, "b": 1.0}, {})]
+    assert found == [True, False, None, None]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "group", "message"),
+    [
+        (["0.1"], 8, "expected two numbers"),
+        (["0.9", "0.1"], 8, "0 <= LOW <= HIGH"),
+        (["some", "all"], 8, "expected two numbers"),
+        (["nan", "0.9"], 8, "expected two numbers"),
+        (["0", "1"], 8, "holds every pass rate"),
+        (["0.1", "0.9"], 1, "expected groups"),
+    ],
+)
+def test_bounds_that_are_none_are_refused(bounds, group, message):
+    with pytest.raises(UserError, match=message) as error:
+        check_band(SimpleNamespace(keep_between=bounds), group)
+    assert all(word in str(error.value) for word in ("got", "expected", "try"))
+
+
+REWARD = """
+def even(prompts, completions, **kwargs):
+    return [float(sum(map(ord, str(p))) % 3 == 0 or (sum(map(ord, str(p))) % 3 == 1 and len(str(c)) % 2)) for p, c in
+            zip(prompts, completions)]
+"""
+
+
+OURS = ["--algorithm=grpo", "--batch_size=16", "--group_size=4", "--max_new_tokens=4", "--save_every=1", "--lr=1e-3"]
+TRL = ["--profile=cpu", "--per_device_train_batch_size=16", "--num_generations=4", "--max_completion_length=4"]
+TRL += ["--save_steps=1", "--learning_rate=1e-3", "--lr_scheduler_type=constant"]
+
+
+@pytest.fixture(scope="module", params=["ppo_train", "grpo_train"])
+def runs(request, tmp_path_factory):
+    """{name: folder} of one run of six steps and one that was stopped after four, on 12 prompts."""
+    made, trainer = tmp_path_factory.mktemp("band"), load_script(request.param)
+    (made / "data.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:12]))
+    (made / "own.py").write_text(REWARD)
+    flags = [*(OURS if request.param == "ppo_train" else TRL), "--plot_every=0", f"--data={made / 'data.jsonl'}"]
+    flags += [f"--reward={made / 'own.py'}:even", "--keep_between", "0.1", "0.9"]
+    kept, trainer.plot_curves = trainer.plot_curves, lambda source, target, *panels: target.touch()  # it takes long
+    for name, *more in (("whole", "--steps=6"), ("cut", "--steps=4"), ("cut", "--steps=6", "--resume")):
+        assert trainer.main([*flags, f"--output_dir={made / name}", *more]) == 0
+    trainer.plot_curves = kept
+    return {name: made / name for name in ("whole", "cut")}
+
+
+def state_of(run):
+    """(running pass rates, next position of the stream) after the last step."""
+    ours = run / "checkpoints" / "step-000006" / "state.json"
+    if ours.exists():
+        saved = json.loads(ours.read_text())
+        return saved["pass_rates"], saved["prompts"]
+    saved = json.loads((run / "checkpoints" / "checkpoint-6" / "trainer_state.json").read_text())
+    kept = saved["stateful_callbacks"]["RunCallback"]["attributes"]["prompts"]
+    return kept["rates"], kept["next"]
+
+
+@pytest.mark.long
+def test_a_resumed_run_draws_and_trains_the_same(runs):
+    states = [state_of(run) for run in runs.values()]
+    assert states[0] == states[1]
+    assert states[0][1] > 6 * 4, "prompts outside the band were passed over"
+    one, two = (load_file(run / "final" / "model.safetensors") for run in runs.values())
+    assert all((one[name] == two[name]).all() for name in one)
+
+
+@pytest.mark.long
+def test_its_metrics_tell_where_the_prompts_are(runs):
+    lines = [json.loads(line) for line in (runs["cut"] / "metrics.jsonl").read_text().splitlines()]
+    shares = [{k[8:-5]: v for k, v in line.items() if k.startswith("prompts/")} for line in lines]
+    shares = [one for one in shares if one]
+    assert len(shares) == 6 and shares[0]["seen"] == pytest.approx(4 / 12) and shares[-1]["seen"] == 1.0
+    for one in shares:
+        assert one["below"] + one["within"] + one["above"] == pytest.approx(one["seen"])
+    assert shares[-1]["above"] > 0 and shares[-1]["below"] > 0
