@@ -406,6 +406,7 @@ class Config(BaseConfig):
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl")
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)")
@@ -3147,6 +3148,7 @@ NOTES = {
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "sample_every": "above 0, verl writes every step's completions to samples/",
+    "sample_tokens": "verl writes no figures of tokens",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",
     "parameters": "for the memory arithmetic and lr 0",

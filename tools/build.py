@@ -74,6 +74,7 @@ FLOORS = (
     "memory",
     "optimizer",
     "curves",
+    "sample_tokens",
     "run_log",
     "output_folder",
     "checkpoints",
