@@ -8,6 +8,7 @@ import gzip
 import html.parser
 import json
 import math
+import random
 import re
 import shutil
 import time
@@ -15,6 +16,7 @@ import time
 import pytest
 from conftest import ROOT, load_module, load_script
 
+from parts.sample_dumps import reward_weights, trl_row
 from programs.report.packing import packed_samples
 from programs.report.run_curves import thinned
 from programs.report.sources import Source, short_names
@@ -204,6 +206,94 @@ def test_curves_of_other_trainers_have_our_names(log, expected, tmp_path):
     metrics = {m["name"]: m for m in data_in(page_of(tmp_path, DATA / log), "curve")["metrics"]}
     for name, own in expected.items():
         assert metrics[name]["series"][0]["as"] == own and metrics[name]["meaning"]
+
+
+RECORDED = ROOT / "tests" / "data" / "report"  # runs of TRL 1.16 and verl 0.9.1
+
+
+def test_completions_of_trl_are_shown(tmp_path):
+    page = page_of(tmp_path, RECORDED / "trl")
+    found = data_in(page, "sample")
+    rows, text = found["rows"], seen(page)
+    assert len(rows) == 3 * 16 and {row[1] for row in rows} == {2, 4, 6}
+    # read with pyarrow by hand: the sixth row of the first table
+    assert rows[5] == [
+        0,
+        2,
+        "train",
+        None,
+        1,
+        1,
+        "<answer>170</answer>",
+        {"correct": 0, "well_formed": 1, "brief": 0},
+        {"advantage": pytest.approx(-0.49990, abs=1e-5)},
+    ]
+    assert found["prompts"][1] == [{"role": "user", "content": "99+81="}]
+    assert "does not tell the weights of the rewards" in text  # three entries, three rewards: any weights fit
+    assert "It ran to its end: step 6 of 6" in text and "train_batch_size" in text
+    assert "time 3.15 s" in text  # means of two steps each: 2 x (0.5544 + 0.5175 + 0.5053)
+
+
+def test_dumps_of_verl_are_shown(tmp_path):
+    page = page_of(tmp_path, RECORDED / "verl")
+    rows = data_in(page, "sample")["rows"]
+    kinds = {(row[1], row[2]) for row in rows}
+    assert kinds == {(0, "eval"), (1, "eval"), (2, "eval"), (1, "train"), (2, "train")}
+    first = next(row for row in rows if row[2] == "eval")
+    assert first[3] == 1.2 and first[6] == "<answer>118</answer>" and first[8] == {"ground truth": "118"}
+    assert first[7] == {"reward": 1.2, "correct": 1, "tidy": 1}
+    curves = {m["name"]: m["group"] for m in data_in(page, "curve")["metrics"]}
+    assert any(name.startswith("val-core/") and group == "Look first" for name, group in curves.items())
+
+
+def test_settings_of_verl_from_its_console_output(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(RECORDED / "verl" / "metrics.jsonl", folder)
+    shutil.copy(DATA / "verl_healthy.log", folder / "verl.log")
+    text = seen(page_of(tmp_path, folder))
+    assert "algorithm.adv_estimator" in text and "No settings lie beside the log" not in text
+
+
+def test_findings_of_other_trainers(tmp_path):
+    text = seen(page_of(tmp_path, DATA / "verl_truncated.jsonl", DATA / "verl_constant.log"))
+    for name in ("truncation", "constant-reward"):
+        assert name in text and report.ADVICE[name][1][0].split("{")[0] in text
+
+
+def test_weights_of_trls_rewards_where_the_log_tells_them():
+    rng = random.Random(0)
+    means = [{f"rewards/{name}/mean": rng.random() for name in "ab"} for _ in range(5)]
+    plain = [row | {"reward": row["rewards/a/mean"] + row["rewards/b/mean"]} for row in means]
+    weighed = [row | {"reward": row["rewards/a/mean"] + 0.2 * row["rewards/b/mean"]} for row in means]
+    assert reward_weights(plain[:1]) == {"a": 1.0, "b": 1.0} and reward_weights(weighed) == {"a": 1.0, "b": 0.2}
+    assert reward_weights(weighed[:2]) is None and reward_weights([{"loss": 1.0}]) is None  # as many as unknowns
+    row = {"step": 1, "prompt": "p", "completion": "c", "a": 2.0, "b": math.nan, "note": "x", "advantage": 0.5}
+    assert trl_row(row, {"a": 1.0, "b": 0.2})["score"] == 2.0 and trl_row(row, None)["score"] is None
+
+
+def test_conversations_of_trl_have_their_turns():
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    turns = [call, {"role": "tool", "content": "4"}, {"role": "assistant", "content": "It is 4."}]
+    prompt = [{"role": "user", "content": "2+2="}]
+    found = trl_row({"step": 1, "prompt": prompt, "completion": turns, "advantage": 0.0}, {})
+    assert found["messages"] == prompt + turns and found["completion"] == "It is 4."
+    assert "messages" not in trl_row({"step": 1, "prompt": prompt, "completion": turns[2:], "advantage": 0.0}, {})
+
+
+def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
+    folder = tmp_path / "verl"
+    shutil.copytree(RECORDED / "verl", folder)
+    with (folder / "samples" / "2.jsonl").open("a") as file:
+        file.write('{"input": "a", "outp\n[1]\n{"score": 1}\n')
+    (folder / "notes").mkdir()
+    (folder / "notes" / "readme.jsonl").write_text("{}")
+    assert "verl's dumps of samples: 3 lines are no samples; left out" in seen(page_of(tmp_path, folder))
+    folder = tmp_path / "trl"
+    shutil.copytree(RECORDED / "trl", folder)
+    (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")
+    page = page_of(tmp_path, folder)
+    assert "could not be read: completions_00004.parquet" in seen(page) and len(data_in(page, "sample")["rows"]) == 32
 
 
 def test_shares_of_a_step(tmp_path):

@@ -1,4 +1,4 @@
-"""What samples.jsonl says of tokens: their text, log-probs and advantages, also where a character has several tokens."""
+"""What samples.jsonl says of tokens: text, log-probs, advantages, also where a character has several tokens."""
 
 import json
 

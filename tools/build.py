@@ -87,6 +87,7 @@ FLOORS = (
     "finding_advice",
     "trends",
     "logged_run",
+    "sample_dumps",
     "log_reading",
     "tool_findings",
     "findings",
