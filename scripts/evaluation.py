@@ -59,6 +59,7 @@ import math
 import os
 import random
 import re
+import shlex
 import sys
 import threading
 import time
@@ -4810,6 +4811,9 @@ def run(config: Config) -> int:
         print_comparison(*reports, config)
     if ranks()[0] == 0:
         print(f"report {folder}")
+        shown = [folder] if len(reports) < 2 else [folder / "before", folder / "after"]
+        target = shlex.quote(str(folder / "page.html"))
+        say(f"as a page: python scripts/report.py {shlex.join(map(str, shown))} --output {target}")
     return 0
 
 

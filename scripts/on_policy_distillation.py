@@ -385,6 +385,7 @@ class Config(BaseConfig):
         [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
     )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
@@ -3593,10 +3594,76 @@ def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
     os.replace(temporary, target)
 
 
+# -------------------------------------------------------------------------- sample tokens (src/parts/sample_tokens.py)
+
+LOGGED = 8  # samples of a step or an evaluation
+
+
+def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
+    """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
+
+    A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
+    piece is decoded behind the one before it, as some tokenizers drop a space at the beginning of a text.
+    """
+    lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
+    for end in range(1, len(ids) + 1):
+        before, text = (tokenizer.decode(ids[start:stop], skip_special_tokens=False) for stop in (done, end))
+        if len(text) > len(before) and not text.endswith("\ufffd"):
+            lengths.append(len(text) - len(before))
+            start, done = done, end
+        else:
+            lengths.append(0)
+    rest = len(tokenizer.decode(ids, skip_special_tokens=False)) - sum(lengths)
+    if rest < 0:  # a tokenizer whose pieces are no pieces of the text
+        return [0] * (len(ids) - 1) + [rest + sum(lengths)]
+    return [*lengths[:-1], lengths[-1] + rest] if lengths else []
+
+
+def note_advantages(samples: list[dict], batch: dict) -> None:
+    """Give the samples that may be logged the advantages [B, T] of their response tokens, where the batch has any."""
+    if "advantages" not in batch:
+        return
+    first = batch["advantages"].shape[1] - max(len(s["response_ids"]) for s in samples)  # column of the responses
+    for sample, values in zip(samples, batch["advantages"][:LOGGED, first:].tolist(), strict=False):
+        sample["advantages"] = values[: len(sample["response_ids"])]
+
+
+def token_figures(tokenizer, sample: dict) -> dict:
+    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
+
+    Returns:
+        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
+        {} for a completion that was not sampled.
+    """
+    if "offpolicy" in sample:
+        return {}
+    ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
+    if "turn_ends" in sample:
+        spans = [(end - n, end) for end, n in zip(sample["turn_ends"], sample["answer_lengths"], strict=True)]
+
+    def sampled(values: list) -> list:
+        return [value for start, end in spans for value in values[start:end]]
+
+    lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
+    found = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
+    advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
+    if len({*advantages}) == 1:
+        return found | {"advantage": advantages[0]}
+    return found | ({"advantages": advantages} if advantages else {})
+
+
 # -------------------------------------------------------------------------------------- run log (src/parts/run_log.py)
 
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", *OF_CONVERSATIONS)  # of samples.jsonl
+SAMPLE_KEYS = (
+    "prompt",
+    "completion",
+    "score",
+    "rewards",
+    "finished",
+    "advantage",
+    *OF_CONVERSATIONS,
+)  # of samples.jsonl
 
 
 def reward_means(samples: list[dict]) -> dict[str, float]:
@@ -3655,11 +3722,13 @@ class RunLog:
         start: the step that a resumed run goes on from; -1 for a new one.
         steps: those of the whole run.
         report_to: names of trackers.
+        tokenizer: of samples whose tokens' figures are written too; None: they are not.
     """
 
     panels = PANELS  # of curves.png
 
-    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
+        self.tokenizer = tokenizer
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
         self.trackers, self.bar = [], None
         if not self.active:
@@ -3694,15 +3763,16 @@ class RunLog:
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
             self.bar.update()
 
-    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
         """Append a few samples to samples.jsonl."""
         if not self.active:
             return
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:count]:
+            for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
-                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -5112,7 +5182,9 @@ def train(config: Config) -> int:
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
     start = state["step"] if checkpoint else -1
-    log = DistillationLog(config, start, config.steps, config.report_to)
+    log = DistillationLog(
+        config, start, config.steps, config.report_to, models.tokenizer if config.sample_tokens else None
+    )
     write_settings(config)
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
@@ -5133,6 +5205,7 @@ def train(config: Config) -> int:
             # the teacher's part, and the update
             begin = time.perf_counter()
             batch = make_experience(config, models, samples, config.kl_coef)
+            note_advantages(samples, batch)
             metrics = batch_metrics(config, batch, samples, timer)
             metrics |= update(config, models, optimizer, scaler, batch, step, state)
             timer["update"] = time.perf_counter() - begin

@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26"]
+# dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow"]
 # ///
 """Make one HTML page of a run, or of several beside one another: what came of it, curves, samples, settings, time.
 
@@ -923,7 +923,119 @@ def is_solved(run: LoggedRun) -> bool:
     return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
 
+# ---------------------------------------------------------------------------- sample dumps (src/parts/sample_dumps.py)
+
+HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
+VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
+TRL_KEYS = ("step", "prompt", "completion", "advantage")  # the rest are reward functions, and what these have logged
+
+
+def is_number(value) -> bool:
+    """Whether a value of a dump is a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def verl_row(row: dict, kind: str) -> dict:
+    """A line of verl's dump under the names of samples.jsonl."""
+    parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
+    found = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
+    found |= {"score": row["score"], "rewards": {key: value for key, value in parts.items() if is_number(value)}}
+    found |= {key: value for key, value in parts.items() if not is_number(value) and key not in found}
+    return found | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
+
+
+def verl_files(folder: Path, config: dict) -> list[tuple[Path, str]]:
+    """(STEP.jsonl, kind) of the dumps that the settings name, or else of the folders beside the log."""
+    named = {"train": config.get("trainer.rollout_data_dir"), "eval": config.get("trainer.validation_data_dir")}
+    folders = [(Path(path), kind) for kind, path in named.items() if path and Path(path).is_dir()]
+    if not folders:
+        others = sorted(path for path in folder.iterdir() if path.is_dir())
+        folders = [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
+    found = [(path, kind) for folder, kind in folders for path in folder.glob("*.jsonl") if path.stem.isdecimal()]
+    return sorted(found, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0])))
+
+
+def verl_samples(folder: Path, config: dict) -> tuple[list[dict], list[str]]:
+    """What trainer.rollout_data_dir and trainer.validation_data_dir hold; rows and remarks."""
+    rows, bad = [], 0
+    for path, kind in verl_files(folder, config):
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+            try:
+                row = json.loads(line)
+                rows.append(verl_row(row, kind))
+            except (ValueError, RecursionError, KeyError, AttributeError):
+                bad += bool(line.strip())
+    return rows, [f"verl's dumps of samples: {bad} lines are no samples; left out"] if bad else []
+
+
+def turns_of(completion) -> tuple[str, list]:
+    """The text that the model wrote, and the messages where there are several; a plain text has none."""
+    if not isinstance(completion, list):
+        return completion, []
+    said = [m.get("content") for m in completion if isinstance(m, dict) and m.get("role", "assistant") == "assistant"]
+    text = "\n".join(content if isinstance(content, str) else json.dumps(content) for content in said if content)
+    return text, completion if len(completion) > 1 or any(m.get("tool_calls") for m in completion) else []
+
+
+def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
+    """A row of TRL's table under the names of samples.jsonl; its score is None where the weights are not known."""
+    text, turns = turns_of(row.get("completion"))
+    parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
+    rewards = {key: value for key, value in parts.items() if value is None or is_number(value)}
+    applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
+    score = sum(weights[key] * value for key, value in applies.items()) if applies else None
+    found = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
+    found |= {"rewards": rewards, "advantage": row.get("advantage")}
+    if turns:
+        prompt = row["prompt"] if isinstance(row["prompt"], list) else [{"role": "user", "content": row["prompt"]}]
+        found["messages"] = [*prompt, *turns]
+    return found | {key: value for key, value in parts.items() if key not in rewards and key not in found}
+
+
+def reward_weights(history: list[dict]) -> dict[str, float] | None:
+    """The weights with which TRL's log sums the rewards to `reward`; None where its means do not tell them."""
+    names = [re.fullmatch(r"rewards/(.+)/mean", key) for key in dict.fromkeys(key for row in history for key in row)]
+    means = [match[0] for match in names if match]
+    rows = [row for row in history if all(is_number(row.get(key)) and math.isfinite(row[key]) for key in means)]
+    rows = [row for row in rows if is_number(row.get("reward"))] if means else []
+    found = [1.0] * len(means)
+    if len(rows) > len(means) and any(abs(row["reward"] - sum(map(row.get, means))) > 1e-4 for row in rows):
+        import numpy as np
+
+        table = np.array([[row[key] for key in means] for row in rows])
+        found, _, rank, _ = np.linalg.lstsq(table, np.array([row["reward"] for row in rows]), rcond=1e-6)
+        found = [] if rank < len(means) else [float(f"{weight:.4g}") for weight in found]
+    sums = [sum(w * row[key] for w, key in zip(found, means, strict=True)) for row in rows] if found else []
+    fits = sums and all(abs(total - row["reward"]) < 1e-3 for total, row in zip(sums, rows, strict=True))
+    return dict(zip((match[1] for match in names if match), found, strict=True)) if fits else None
+
+
+def trl_samples(folder: Path, history: list[dict]) -> tuple[list[dict], list[str]]:
+    """What TRL's log_completions=True leaves in the folder completions/; rows and remarks."""
+    files = sorted((folder / "completions").glob("completions_*.parquet"))
+    if not files:
+        return [], []
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return [], ["completions/ could not be read without pyarrow; try pip install pyarrow"]
+    rows, bad, weights = [], [], reward_weights(history)
+    for path in files:
+        try:
+            rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
+        except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
+            bad.append(f"{path.name} ({type(error).__name__})")
+    remarks = [f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out"] if bad else []
+    if rows and weights is None and any(len(row["rewards"]) > 1 for row in rows):
+        remarks.append("TRL's log does not tell the weights of the rewards: its samples have no score")
+    return rows, remarks
+
+
 # ------------------------------------------------------------------------------ log reading (src/parts/log_reading.py)
+
+# what of its settings TRL's trainer_state.json has
+TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
 
 
 def need_log(condition, message: str) -> None:
@@ -1160,7 +1272,8 @@ def parse(path: Path, text: str) -> LoggedRun:
             whole = None
     if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
         rows = [row for row in whole["log_history"] if isinstance(row, dict)]
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl"), numbered(rows), "trl")
+        config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(rows), "trl")
     rows, bad, count = rows_of_json(text)
     if rows and len(rows) * 2 >= count:
         run = parse_rows(path, rows)
@@ -1259,6 +1372,20 @@ def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
         return []
 
 
+def add_dumps(run: LoggedRun, path: Path) -> None:
+    """Give a run of TRL or verl the settings and samples that lie beside its log."""
+    folder, console = path.parent, path.with_name("verl.log")
+    if run.trainer == "trl":
+        folder = folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder
+        run.samples, remarks = trl_samples(folder, run.rows)
+    else:
+        if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
+            config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
+            run.settings, run.config = verl_settings(config), flat_config(config)
+        run.samples, remarks = verl_samples(folder, run.config)
+    run.remarks += remarks
+
+
 def load_run(source: str, group_size: int = 0) -> LoggedRun:
     """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl."""
     path = Path(source)
@@ -1272,6 +1399,8 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
             run.trainer, run.config = trainer or run.trainer, config
         for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
             run.settings, run.config = page_settings(given), given
+    if run.trainer in ("trl", "verl"):
+        add_dumps(run, path)
     if group_size:
         run.settings["group_size"] = group_size
     seen = len(run.steps())
@@ -2174,6 +2303,7 @@ def json_beside(folder: Path, name: str) -> dict:
 # ------------------------------------------------------------------------ run facts (src/programs/report/run_facts.py)
 
 CHEATING = ("reward-hacking", "format-only", "length-runaway", "length-collapse", "repetition")
+PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
 
 
@@ -2241,7 +2371,8 @@ def cheats(facts: dict | None, verdict: dict) -> str:
 
 def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     """How far the run came, and why it ended there, as far as its files say."""
-    steps, planned = run.steps() or [b[1] for b in run.broken], as_number(run.config.get("steps"))
+    steps = run.steps() or [b[1] for b in run.broken]
+    planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
     of = f" of {planned:.0f}" if planned else ""
     log = Path(run.path)
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
@@ -2250,7 +2381,7 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
         return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
     if run.trainer in ("trl", "verl") or not planned:
-        return {"done": False, "text": f"The log ends at step {max(steps)}; it was last written {ago(age)}."}
+        return {"done": False, "text": f"The log ends at step {max(steps)}{of}; it was last written {ago(age)}."}
     what = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
     return {"done": False, "text": f"Step {max(steps)}{of}, last written {ago(age)}; no summary.json: {what}."}
 
@@ -2267,14 +2398,19 @@ def spent(run: LoggedRun, folder: Path) -> dict:
     """Samples, sampled tokens and seconds of a run; None where the log does not say."""
     steps, config = len(run.steps()), run.config
     of_step = as_number(config.get("batch_size"))
+    if run.trainer == "verl":
+        whole = [as_number(config.get(key)) for key in ("data.train_batch_size", "actor_rollout_ref.rollout.n")]
+        of_step = whole[0] * whole[1] if all(whole) else None
     if run.trainer == "one_page" and config.get("prompts"):
         of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
     sampled = [value for _, value in points_of(run, "rollout/samples")]
     samples = sum(sampled) if sampled else of_step * steps if of_step else None
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
     if seconds is None:
-        names = ("time/step",) if points_of(run, "time/step") else ("time/rollout", "time/reward", "time/update")
-        parts = [value for name in names for _, value in points_of(run, name)] or run.values("time_step")
+        parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
+        whole = sorted(run.series.get("time_step", {}).items())  # means over the steps since the entry before
+        ends = [0, *(step for step, _ in whole)]
+        parts = [value * (step - ends[i]) for i, (step, value) in enumerate(whole)] or parts
         seconds = sum(parts) if parts else None
     speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
     tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
@@ -2389,7 +2525,8 @@ def settings_numbers(sources: list[Source]) -> list[int]:
     known, numbers = {}, []
     for i, source in enumerate(sources):
         config = {k: v for k, v in source.run.config.items() if k not in OWN}
-        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if config else f"alone {i}"
+        whole = bool(config) and source.run.trainer != "trl"  # whose trainer_state.json has few of them
+        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if whole else f"alone {i}"
         numbers.append(known.setdefault(text, len(known)))
     return numbers
 
@@ -2414,7 +2551,8 @@ def curves_of(sources: list[Source]) -> dict:
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
             metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [short(p[1]) for p in points]})
     order = {group: i for i, group in enumerate(groups_in_order(glossary))}
-    first = {name: i for i, name in enumerate(FIRST)}
+    held_out = [source.run.names["held_out"] for source in sources if "held_out" in source.run.names]  # verl's own name
+    first = {name: i for i, name in enumerate([*held_out, *FIRST])}
     place = {name: i for i, name in enumerate(glossary)}
     for metric in metrics.values():
         metric["group"] = LOOK_FIRST if metric["name"] in first else metric["group"]
@@ -2562,9 +2700,7 @@ def sample_row(run: int, row: dict) -> list:
     """[run, step, kind, score, finished, prompt, completion, rewards, others] of a line of samples.jsonl."""
     rewards = row.get("rewards", row.get("metrics"))
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
-    score = row.get("score")
-    if score is None:  # evaluation.py gives metrics only
-        score = next(iter(rewards.values()), None)
+    score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
     others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
@@ -3460,28 +3596,71 @@ function turn(message) {
   return box;
 }
 
-// Tokens with what was logged of each: log-probs from 0 (none) to -5 (full), advantages by their sign and size.
-function tokenText(tokens, values, isLogprob) {
-  const most = isLogprob ? 5 : Math.max(1e-9, ...values.map(v => Math.abs(Number(v) || 0)));
-  return el("pre", {class: "tokens"}, ...tokens.map((token, i) => {
-    const value = Number(values[i]) || 0, part = el("span", {title: figure(value)}, shown(plain(token)));
-    const share = Math.round(60 * Math.min(1, Math.abs(value) / most));
-    const name = isLogprob || value < 0 ? "--bad" : "--good";
-    part.style.background = `color-mix(in srgb, var(${name}) ${share}%, transparent)`;
-    return part;
-  }));
-}
+// What a colour says of a token: its log-prob, from 0 (none) to -5 (full), or its advantage by sign and size.
+const COLOURS = {logprobs: "log-prob", advantages: "advantage"};
+const HINTS = {logprobs: "the redder, the less likely the token was to the sampler",
+  advantages: "green: made likelier, red: made less likely"};
+let colouredBy = "";
 
 const areNumbers = (values, tokens) =>
-  Array.isArray(values) && Array.isArray(tokens) && values.length === tokens.length;
+  Array.isArray(values) && Array.isArray(tokens) && values.length === tokens.length && values.length > 0;
+
+// The tokens of a sample as [text, their numbers]: those that share a character stand together, what is sampled
+// behind the shown text is its end.
+function tokensOf(others, texts) {
+  if (Array.isArray(others.tokens)) return [others.tokens.map((token, i) => [plain(token), [i]])];
+  const lengths = others.token_lengths;
+  let next = 0;
+  return texts.map((text, place) => {
+    const letters = Array.from(text), found = [];
+    let at = 0, waiting = [];
+    while (next < lengths.length && (at < letters.length || place === texts.length - 1)) {
+      waiting.push(next);
+      const length = Math.max(0, Number(lengths[next++]) || 0);
+      if (!length || at >= letters.length) continue;
+      found.push([letters.slice(at, at + length).join(""), waiting]);
+      [at, waiting] = [at + length, []];
+    }
+    if (at < letters.length) found.push([letters.slice(at).join(""), []]);
+    if (waiting.length) found.push(["∎", waiting]);
+    return found;
+  });
+}
+
+function tokenText(tokens, values, name) {
+  const most = name === "logprobs" ? 5 : Math.max(1e-9, ...values.map(v => Math.abs(Number(v) || 0)));
+  return tokens.map(([text, numbers]) => {
+    const own = numbers.map(i => Number(values[i]) || 0);
+    const value = own.reduce((a, b) => Math.abs(b) > Math.abs(a) ? b : a, 0);
+    const title = numbers.length ? `${COLOURS[name]} ${own.map(figure).join(", ")}` : "";
+    const share = Math.round(60 * Math.min(1, Math.abs(value) / most));
+    const part = el("span", {title}, text === "∎" ? el("span", {class: "soft"}, "∎") : shown(text));
+    if (share) part.style.background =
+      `color-mix(in srgb, var(${name === "logprobs" || value < 0 ? "--bad" : "--good"}) ${share}%, transparent)`;
+    return part;
+  });
+}
+
+// Which colours a sample's tokens can have.
+const coloursOf = others => Object.keys(COLOURS)
+  .filter(name => areNumbers(others[name], others.tokens) || areNumbers(others[name], others.token_lengths));
+
+function colouredText(row, name) {
+  const others = row[OTHERS], values = others[name], box = el("pre", {class: "tokens"});
+  const pieces = Array.isArray(others.pieces) ? others.pieces : [{sampled: true, text: plain(row[COMPLETION])}];
+  const said = pieces.filter(piece => piece && piece.sampled).map(piece => plain(piece.text));
+  const tokens = tokensOf(others, said);
+  if (Array.isArray(others.tokens)) box.append(...tokenText(tokens[0], values, name));
+  else for (const piece of pieces) {
+    if (piece && piece.sampled) box.append(...tokenText(tokens.shift(), values, name));
+    else box.append(el("span", {class: "soft"}, shown(plain(piece && piece.text))));
+  }
+  return box;
+}
 
 function saidBy(row) {
-  const {messages, pieces, tokens, logprobs, advantages} = row[OTHERS], box = el("div", {});
-  if (areNumbers(advantages, tokens)) box.append(el("p", {class: "small soft"}, "tokens by advantage"),
-    tokenText(tokens, advantages, false));
-  if (areNumbers(logprobs, tokens)) box.append(el("p", {class: "small soft"}, "tokens by log-prob"),
-    tokenText(tokens, logprobs, true));
-  if (box.childNodes.length) return box;
+  const {messages, pieces} = row[OTHERS], box = el("div", {});
+  if (coloursOf(row[OTHERS]).includes(colouredBy)) return el("div", {}, colouredText(row, colouredBy));
   if (Array.isArray(messages)) box.append(...messages.map(turn));
   else if (Array.isArray(row[COMPLETION])) box.append(...row[COMPLETION].map(turn));
   else if (!Array.isArray(pieces)) box.append(el("pre", {}, shown(plain(row[COMPLETION]))));
@@ -3494,7 +3673,19 @@ function saidBy(row) {
   return box;
 }
 
-const SHOWN_APART = new Set(["messages", "pieces", "tokens", "logprobs", "advantages", "advantage"]);
+// Buttons that colour the tokens of the shown samples, where their log has figures of tokens.
+function colourChoice(group, again) {
+  const known = [...new Set(group.flatMap(i => coloursOf(samples.rows[i][OTHERS])))];
+  if (!known.length) return null;
+  const button = (name, text) => el("button", {type: "button", "aria-pressed": String(colouredBy === name),
+    onclick: () => { colouredBy = name; again(); }}, text);
+  if (!known.includes(colouredBy)) colouredBy = "";
+  return el("div", {class: "controls", id: "colours"}, "tokens by", button("", "none"),
+    ...known.map(name => button(name, COLOURS[name])),
+    colouredBy ? el("span", {class: "small soft"}, HINTS[colouredBy]) : null);
+}
+
+const SHOWN_APART = new Set(["messages", "pieces", "tokens", "token_lengths", "logprobs", "advantages", "advantage"]);
 
 function sampleCard(row, mean, chosen) {
   const others = row[OTHERS], said = [];
@@ -3502,7 +3693,7 @@ function sampleCard(row, mean, chosen) {
   if (typeof others.advantage === "number") said.push(`advantage ${figure(others.advantage)}`);
   else if (mean !== null && row[SCORE] !== null) {
     const off = row[SCORE] - mean;
-    said.push(`${off < 0 ? "−" : "+"}${figure(Math.abs(off))} against its group's mean`);
+    said.push(`${off < 0 ? "−" : "+"}${figure(Math.abs(off))} against the mean of these`);
   }
   if (!row[FINISHED]) said.push("cut off");
   for (const [name, value] of Object.entries(others)) {
@@ -3524,11 +3715,15 @@ function showDetail(place, index) {
   const mean = group.length > 1 && scores.length ? scores.reduce((a, b) => a + b) / scores.length : null;
   const prompt = samples.prompts[row[PROMPT]];
   const asked = Array.isArray(prompt) ? prompt.map(turn) : [el("pre", {}, shown(plain(prompt)))];
+  const choice = colourChoice(group, () => showDetail(place, index));
   const cards = group.map(i => sampleCard(samples.rows[i], mean, i === index));
   const where = `${samples.names[row[RUN]]} · ${row[KIND]}${row[STEP] === null ? "" : ` · step ${row[STEP]}`}`;
-  const title = group.length > 1 ? `${group.length} completions of this prompt` : "its completion";
-  place.replaceChildren(el("h3", {}, shown(where)), ...asked, el("h4", {}, title),
-    el("div", {class: "side"}, ...cards));
+  const title = group.length > 1 ? `${group.length} logged completions of this prompt` : "its completion";
+  const pressed = document.activeElement && place.contains(document.activeElement) &&
+    document.activeElement.textContent;
+  place.replaceChildren(...[el("h3", {}, shown(where)), ...asked, el("h4", {}, title), choice,
+    el("div", {class: "side"}, ...cards)].filter(Boolean));
+  [...place.querySelectorAll("#colours button")].find(button => button.textContent === pressed)?.focus();
   const chosen = place.querySelector(".chosen");
   if (chosen) chosen.parentNode.scrollLeft = chosen.offsetLeft - chosen.parentNode.offsetLeft;
 }
@@ -3691,7 +3886,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             failed=failed,
             runs=shown_runs,
             differing=differing_settings(runs),
-            has_settings=all(source.run.config for source in runs),
+            has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
             evaluations=tables,
             samples_kept=kept,
             samples_of=sum(len(source.samples) for source in ordered),

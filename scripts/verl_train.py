@@ -421,6 +421,7 @@ class Config(BaseConfig):
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl")
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
@@ -3083,7 +3084,8 @@ max_conversation_tokens: data.max_response_length
 tool_timeout:
 tool_characters:
 tool_format:
-output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir trainer.rollout_data_dir
+output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir
+    trainer.{rollout_data_dir,validation_data_dir}
 seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
     @actor.fsdp_config.seed @actor.megatron.seed
 steps: trainer.{total_training_steps,total_epochs}
@@ -3224,7 +3226,8 @@ NOTES = {
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
-    "sample_every": "above 0, verl writes every step's completions to samples/",
+    "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
+    "sample_tokens": "verl writes no figures of tokens",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",
     "parameters": "for the memory arithmetic and lr 0",
@@ -4336,6 +4339,7 @@ def trainer_overrides(config: Config, job: Layout) -> dict:
     """Steps, evaluation, checkpoints, logs, machines."""
     c, output, gpus = config, Path(job.output), config.nodes * config.gpus_per_node
     samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
+    samples |= {"trainer.validation_data_dir": str(output / "held_out")} if c.sample_every and job.held_out else {}
     contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
     ray = {}
     if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one

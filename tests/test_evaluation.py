@@ -10,6 +10,7 @@ import http.server
 import itertools
 import json
 import math
+import shlex
 import signal
 import subprocess
 import sys
@@ -877,6 +878,14 @@ def first_run(tmp_path_factory):
     done = run_script("evaluation", *flags, "--output_dir", folder)
     assert done.returncode == 0, done.stderr
     return folder, flags, done
+
+
+def test_a_run_says_how_to_see_it_as_a_page(first_run):
+    folder, _, done = first_run
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("as a page: python scripts/report.py ")]
+    assert load_script("report").main(shlex.split(said)[5:]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "Evaluations" in page and "strict" in page
 
 
 def test_a_run_through_the_command_line(first_run):

@@ -498,6 +498,11 @@ def test_run_leaves_what_it_should(finished):
     for e in entries:
         parts = e["rewards"]
         assert e["score"] == pytest.approx(parts["correctness_reward"] + 0.2 * parts["format_reward"])
+    for step in (10, 20):  # the logged ones are a whole group; Shao 2024, section 4.1.2
+        group = [e for e in entries if (e["step"], e["kind"]) == (step, "train")]
+        scores = torch.tensor([e["score"] for e in group], dtype=torch.float64)
+        advantages = (scores - scores.mean()) / (scores.std() + 1e-4)
+        assert [e["advantage"] for e in group] == pytest.approx(advantages.tolist(), rel=5e-3, abs=1e-3)  # three digits
     from PIL import Image
 
     with Image.open(folder / "curves.png") as picture:

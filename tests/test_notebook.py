@@ -63,7 +63,7 @@ def runs(notebook) -> dict:
 
 
 def command(notebook, arm: str) -> list[str]:
-    """The words of the command that the last cell printed for an arm."""
+    """The words of the command that the last cell printed for an arm, or for what else it names."""
     lines = text(notebook, "next").split("\n")
     return shlex.split(lines[lines.index(f"# {arm}") + 1])
 
@@ -176,6 +176,12 @@ def test_printed_command_repeats_the_arm_exactly(executed, arm):
     for ours, theirs in zip(history, lines[1:], strict=True):
         found = {name: ours[name] for name in names}
         assert found == pytest.approx({name: theirs[key] for name, key in names.items()}, rel=1e-4, abs=1e-7)
+    words = command(notebook, "both on one page")
+    assert words[2:5] == [str(folder / "out" / name) for name in ("baseline", "idea")] + ["--output"]
+    words = [sys.executable, *(word for word in words[1:] if not word.endswith(("baseline", "idea")) or arm in word)]
+    done = subprocess.run(words, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert f"<h3>{arm}</h3>" in (folder / "out" / "report.html").read_text(encoding="utf-8")
     score, accuracy = runs(notebook)[arm, 3]
     assert (score, accuracy) == pytest.approx((lines[-1]["eval/score"], lines[-1]["eval/accuracy"]), abs=6e-4)
 

@@ -8,6 +8,7 @@ import gzip
 import html.parser
 import json
 import math
+import random
 import re
 import shutil
 import time
@@ -15,6 +16,7 @@ import time
 import pytest
 from conftest import ROOT, load_module, load_script
 
+from parts.sample_dumps import reward_weights, trl_row
 from programs.report.packing import packed_samples
 from programs.report.run_curves import thinned
 from programs.report.sources import Source, short_names
@@ -206,6 +208,94 @@ def test_curves_of_other_trainers_have_our_names(log, expected, tmp_path):
         assert metrics[name]["series"][0]["as"] == own and metrics[name]["meaning"]
 
 
+RECORDED = ROOT / "tests" / "data" / "report"  # runs of TRL 1.16 and verl 0.9.1
+
+
+def test_completions_of_trl_are_shown(tmp_path):
+    page = page_of(tmp_path, RECORDED / "trl")
+    found = data_in(page, "sample")
+    rows, text = found["rows"], seen(page)
+    assert len(rows) == 3 * 16 and {row[1] for row in rows} == {2, 4, 6}
+    # read with pyarrow by hand: the sixth row of the first table
+    assert rows[5] == [
+        0,
+        2,
+        "train",
+        None,
+        1,
+        1,
+        "<answer>170</answer>",
+        {"correct": 0, "well_formed": 1, "brief": 0},
+        {"advantage": pytest.approx(-0.49990, abs=1e-5)},
+    ]
+    assert found["prompts"][1] == [{"role": "user", "content": "99+81="}]
+    assert "does not tell the weights of the rewards" in text  # three entries, three rewards: any weights fit
+    assert "It ran to its end: step 6 of 6" in text and "train_batch_size" in text
+    assert "time 3.15 s" in text  # means of two steps each: 2 x (0.5544 + 0.5175 + 0.5053)
+
+
+def test_dumps_of_verl_are_shown(tmp_path):
+    page = page_of(tmp_path, RECORDED / "verl")
+    rows = data_in(page, "sample")["rows"]
+    kinds = {(row[1], row[2]) for row in rows}
+    assert kinds == {(0, "eval"), (1, "eval"), (2, "eval"), (1, "train"), (2, "train")}
+    first = next(row for row in rows if row[2] == "eval")
+    assert first[3] == 1.2 and first[6] == "<answer>118</answer>" and first[8] == {"ground truth": "118"}
+    assert first[7] == {"reward": 1.2, "correct": 1, "tidy": 1}
+    curves = {m["name"]: m["group"] for m in data_in(page, "curve")["metrics"]}
+    assert any(name.startswith("val-core/") and group == "Look first" for name, group in curves.items())
+
+
+def test_settings_of_verl_from_its_console_output(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(RECORDED / "verl" / "metrics.jsonl", folder)
+    shutil.copy(DATA / "verl_healthy.log", folder / "verl.log")
+    text = seen(page_of(tmp_path, folder))
+    assert "algorithm.adv_estimator" in text and "No settings lie beside the log" not in text
+
+
+def test_findings_of_other_trainers(tmp_path):
+    text = seen(page_of(tmp_path, DATA / "verl_truncated.jsonl", DATA / "verl_constant.log"))
+    for name in ("truncation", "constant-reward"):
+        assert name in text and report.ADVICE[name][1][0].split("{")[0] in text
+
+
+def test_weights_of_trls_rewards_where_the_log_tells_them():
+    rng = random.Random(0)
+    means = [{f"rewards/{name}/mean": rng.random() for name in "ab"} for _ in range(5)]
+    plain = [row | {"reward": row["rewards/a/mean"] + row["rewards/b/mean"]} for row in means]
+    weighed = [row | {"reward": row["rewards/a/mean"] + 0.2 * row["rewards/b/mean"]} for row in means]
+    assert reward_weights(plain[:1]) == {"a": 1.0, "b": 1.0} and reward_weights(weighed) == {"a": 1.0, "b": 0.2}
+    assert reward_weights(weighed[:2]) is None and reward_weights([{"loss": 1.0}]) is None  # as many as unknowns
+    row = {"step": 1, "prompt": "p", "completion": "c", "a": 2.0, "b": math.nan, "note": "x", "advantage": 0.5}
+    assert trl_row(row, {"a": 1.0, "b": 0.2})["score"] == 2.0 and trl_row(row, None)["score"] is None
+
+
+def test_conversations_of_trl_have_their_turns():
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
+    turns = [call, {"role": "tool", "content": "4"}, {"role": "assistant", "content": "It is 4."}]
+    prompt = [{"role": "user", "content": "2+2="}]
+    found = trl_row({"step": 1, "prompt": prompt, "completion": turns, "advantage": 0.0}, {})
+    assert found["messages"] == prompt + turns and found["completion"] == "It is 4."
+    assert "messages" not in trl_row({"step": 1, "prompt": prompt, "completion": turns[2:], "advantage": 0.0}, {})
+
+
+def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
+    folder = tmp_path / "verl"
+    shutil.copytree(RECORDED / "verl", folder)
+    with (folder / "samples" / "2.jsonl").open("a") as file:
+        file.write('{"input": "a", "outp\n[1]\n{"score": 1}\n')
+    (folder / "notes").mkdir()
+    (folder / "notes" / "readme.jsonl").write_text("{}")
+    assert "verl's dumps of samples: 3 lines are no samples; left out" in seen(page_of(tmp_path, folder))
+    folder = tmp_path / "trl"
+    shutil.copytree(RECORDED / "trl", folder)
+    (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")
+    page = page_of(tmp_path, folder)
+    assert "could not be read: completions_00004.parquet" in seen(page) and len(data_in(page, "sample")["rows"]) == 32
+
+
 def test_shares_of_a_step(tmp_path):
     make_run(tmp_path / "run", metrics(20))
     assert re.search(r"rollout 3 3 75 % .*update 1 1 25 %", seen(page_of(tmp_path, tmp_path / "run")))
@@ -371,15 +461,20 @@ def site(tmp_path_factory):
         "content": "",
         "tool_calls": [{"function": {"name": texts[3], "arguments": {"a": texts[4]}}}],
     }
+    said = [{"sampled": True, "text": f"\U0001f600{texts[0]}<|end|>"}, {"sampled": False, "text": texts[1]}]
+    said.append({"sampled": True, "text": "ab<|end|>"})
+    figures = {"token_lengths": [0, 1, len(texts[0]), 7, 1, 1, 7], "logprobs": [-0.5, -4, 0, -5, -2.5, 0, 0]}
     samples.append(
         {"step": 9, "kind": "train", "prompt": talk, "messages": [*talk, call], "completion": "", "score": 0.5}
+        | {"pieces": said, "advantage": -0.25, **figures}
     )
     tokens = {"tokens": ["to", texts[0]], "logprobs": [-0.1, -4.0], "advantages": [1.0, -1.0]}
     samples.append({"step": 9, "kind": "train", "prompt": "t", "completion": "to", "score": 0.5, **tokens})
     samples[4] |= {"turn_rewards": [math.inf, None], "huge": 10**400, "__proto__": {"score": 1}}
     samples[5]["step"] = math.nan
     for step, said in ((0, "the answer is five"), (20, "the answer is <b>four</b>")):
-        samples.append({"step": step, "kind": "eval", "prompt": "2+2=", "completion": said, "score": step / 20})
+        entry = {"step": step, "kind": "eval", "prompt": "2+2=", "completion": said, "score": step / 20}
+        samples.append(entry | {"token_lengths": [4, len(said) - 4, 7], "logprobs": [-0.1, -0.2, -0.3]})
     for i, name in enumerate(names):
         settings = config(seed=i, data=texts[1], lr=1e-5 if i < 2 else 3e-5)
         make_run(folder / name, metrics(20, i, **{f"reward/{texts[2]}": 1.0}), settings, samples if i == 0 else ())
@@ -476,7 +571,7 @@ def test_filters_keys_groups_and_differences(browser, site):
     assert (
         len(group) == 4
         and "score 3" in group[3]
-        and "+1.5 against its group's mean" in group[3]
+        and "+1.5 against the mean of these" in group[3]
         and "cut off" in group[3]
     )
     assert browser.execute_script("return document.querySelector('.row[aria-selected=true]').id") == "row-3"
@@ -484,9 +579,6 @@ def test_filters_keys_groups_and_differences(browser, site):
     view.send_keys(Keys.HOME)
     said = browser.execute_script("return byId('sample-detail').textContent")
     assert all(text in said for text in [*HOSTILE][:4]) and "calls" in said
-    view.send_keys(Keys.ARROW_DOWN)
-    marked = browser.execute_script("return [...document.querySelectorAll('.tokens')].map(p => p.textContent)")
-    assert marked == ["to" + next(iter(HOSTILE))] * 2
     browser.execute_script(
         "[...document.querySelectorAll('#browser button')].find(b => /before/.test(b.textContent)).click()"
     )
@@ -494,6 +586,40 @@ def test_filters_keys_groups_and_differences(browser, site):
         "return [...document.querySelectorAll('#browser del, #browser ins')].map(e => e.outerHTML)"
     )
     assert "<del>five</del>" in pair and "<ins>four</ins>" in pair and not any("answer" in piece for piece in pair)
+    assert browser.get_log("browser") == []
+
+
+def test_tokens_are_coloured_by_what_was_logged(browser, site):
+    from selenium.webdriver.common.keys import Keys
+
+    def tokens(index: int) -> list:
+        """Text, hover text and share of colour of each part of a sample, once it is chosen."""
+        browser.execute_script("choose(samples.found.indexOf(arguments[0]))", index)
+        return browser.execute_script(
+            "return [...document.querySelectorAll('#sample-detail .chosen .tokens > span')].map(s => "
+            "[s.textContent, s.title, s.style.background.match(/--\\w+|[\\d.]+%/g)?.slice(0, 2) ?? null])"
+        )
+
+    visit(browser, site)
+    open_samples(browser)
+    evil, other = [*HOSTILE][:2]
+    assert tokens(21) == []  # nothing is coloured until it is asked for
+    browser.execute_script("document.querySelectorAll('#colours button')[1].focus()")
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.execute_script("return document.activeElement.textContent") == "log-prob"  # the focus stays
+    assert tokens(21) == [["to", "log-prob -0.1", ["--bad", "1%"]], [evil, "log-prob -4", ["--bad", "48%"]]]
+    assert tokens(20) == [  # two tokens of one character; an end token; what was not sampled
+        *(["\U0001f600", "log-prob -0.5, -4", ["--bad", "48%"]], [evil, "log-prob 0", None]),
+        *(["<|end|>", "log-prob -5", ["--bad", "60%"]], [other, "", None]),
+        *(["a", "log-prob -2.5", ["--bad", "30%"]], ["b", "log-prob 0", None], ["<|end|>", "log-prob 0", None]),
+    ]
+    assert "advantage -0.25" in browser.execute_script("return document.querySelector('.chosen p').textContent")
+    assert [part[:2] for part in tokens(22)] == [
+        *(["the ", "log-prob -0.1"], ["answer is five", "log-prob -0.2"], ["∎", "log-prob -0.3"])
+    ]
+    tokens(21)
+    browser.execute_script("document.querySelectorAll('#colours button')[2].click()")
+    assert [part[2] for part in tokens(21)] == [["--good", "60%"], ["--bad", "60%"]]
     assert browser.get_log("browser") == []
 
 
@@ -508,7 +634,7 @@ def test_hostile_text_is_shown_and_never_runs(browser, site):
     )
     assert texts == [text if as_seen is None else as_seen for text, as_seen in HOSTILE.items()]
     last = browser.execute_script("return document.querySelector('#sample-detail .chosen p').textContent")
-    assert last == f"<img src=x onerror={PWN}> 1.9 · odd – · +1.5 against its group's mean · note: {texts[18]}"
+    assert last == f"<img src=x onerror={PWN}> 1.9 · odd – · +1.5 against the mean of these · note: {texts[18]}"
     assert browser.execute_script("return [window.pwned, document.title.includes('<img')]") == [None, True]
     inside = "#main script, #main img, #main iframe, #main base, #main style, #main a[href^=java], [onerror], [onload]"
     assert browser.execute_script("return document.querySelectorAll(arguments[0]).length", inside) == 0

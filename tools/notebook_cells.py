@@ -380,7 +380,8 @@ if min(map(min, accuracies)) >= 0.98:
 # %% [markdown] next-text
 # ## Next step
 # The same idea at full length: one GPU or several, checkpoints, resume, logs. With the flags printed here the script
-# repeats what an arm did with the first seed; then change `--steps` and whatever else you like.
+# repeats what an arm did with the first seed; then change `--steps` and whatever else you like. The last line makes
+# `report.html` of both runs, to open in a browser: what came of them, curves, samples side by side, settings.
 
 # %% next
 import re
@@ -436,3 +437,6 @@ for name, settings in ARMS.items():
     print(f"# {name}\n{command(name, settings)}")
 if len(ppo.load_splits(config, tokenizer)[0]) > len(rows):
     print("# without EVAL_DATA the script trains on all rows, those held out here too")
+page = ["--output", str(folder / "report.html")]
+print("# both on one page")
+print(shlex.join(["python", f"{bundle}/scripts/report.py", *(str(folder / name) for name in ARMS), *page]))

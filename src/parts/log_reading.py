@@ -9,6 +9,10 @@ from pathlib import Path
 
 from parts.logged_run import LoggedRun, UnreadableError
 from parts.metric_names import ACTOR, HELD_OUT, OURS, PARTS, TRL, VERL
+from parts.sample_dumps import trl_samples, verl_samples
+
+# what of its settings TRL's trainer_state.json has
+TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
 
 
 def need_log(condition, message: str) -> None:
@@ -245,7 +249,8 @@ def parse(path: Path, text: str) -> LoggedRun:
             whole = None
     if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
         rows = [row for row in whole["log_history"] if isinstance(row, dict)]
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl"), numbered(rows), "trl")
+        config = {key: whole[key] for key in TRL_STATE if whole.get(key) is not None}
+        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(rows), "trl")
     rows, bad, count = rows_of_json(text)
     if rows and len(rows) * 2 >= count:
         run = parse_rows(path, rows)
@@ -344,6 +349,20 @@ def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
         return []
 
 
+def add_dumps(run: LoggedRun, path: Path) -> None:
+    """Give a run of TRL or verl the settings and samples that lie beside its log."""
+    folder, console = path.parent, path.with_name("verl.log")
+    if run.trainer == "trl":
+        folder = folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder
+        run.samples, remarks = trl_samples(folder, run.rows)
+    else:
+        if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
+            config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
+            run.settings, run.config = verl_settings(config), flat_config(config)
+        run.samples, remarks = verl_samples(folder, run.config)
+    run.remarks += remarks
+
+
 def load_run(source: str, group_size: int = 0) -> LoggedRun:
     """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl."""
     path = Path(source)
@@ -357,6 +376,8 @@ def load_run(source: str, group_size: int = 0) -> LoggedRun:
             run.trainer, run.config = trainer or run.trainer, config
         for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
             run.settings, run.config = page_settings(given), given
+    if run.trainer in ("trl", "verl"):
+        add_dumps(run, path)
     if group_size:
         run.settings["group_size"] = group_size
     seen = len(run.steps())

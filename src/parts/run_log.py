@@ -11,10 +11,19 @@ from pathlib import Path
 from parts.curves import PANELS, plot_curves
 from parts.messages import UserError
 from parts.processes import world
+from parts.sample_tokens import LOGGED, token_figures
 from parts.settings import BaseConfig
 
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", *OF_CONVERSATIONS)  # of samples.jsonl
+SAMPLE_KEYS = (
+    "prompt",
+    "completion",
+    "score",
+    "rewards",
+    "finished",
+    "advantage",
+    *OF_CONVERSATIONS,
+)  # of samples.jsonl
 
 
 def reward_means(samples: list[dict]) -> dict[str, float]:
@@ -73,11 +82,13 @@ class RunLog:
         start: the step that a resumed run goes on from; -1 for a new one.
         steps: those of the whole run.
         report_to: names of trackers.
+        tokenizer: of samples whose tokens' figures are written too; None: they are not.
     """
 
     panels = PANELS  # of curves.png
 
-    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
+        self.tokenizer = tokenizer
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
         self.trackers, self.bar = [], None
         if not self.active:
@@ -112,15 +123,16 @@ class RunLog:
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
             self.bar.update()
 
-    def samples(self, step: int, kind: str, samples: list[dict], count: int = 8) -> None:
+    def samples(self, step: int, kind: str, samples: list[dict]) -> None:
         """Append a few samples to samples.jsonl."""
         if not self.active:
             return
         with (self.dir / "samples.jsonl").open("a", encoding="utf-8") as f:
-            for s in samples[:count]:
+            for s in samples[:LOGGED]:
                 entry = {k: s[k] for k in SAMPLE_KEYS if k in s}
+                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
-                f.write(json.dumps(entry, ensure_ascii=False) + "\n")
+                f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""

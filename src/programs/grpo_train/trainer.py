@@ -131,8 +131,12 @@ class GrpoRun:
         return control
 
     def latest_samples(self) -> list[dict]:
-        """The latest rollout of this process."""
+        """The latest rollout of this process, on the first one with TRL's advantages, which it keeps for its table."""
         samples = self.scorer.samples(self.trainer.eos_token_ids)
+        if world()[0] == 0:
+            advantages = self.trainer._logs["advantages"]  # of all processes, in their order
+            found = (float(f"{value:.3g}") for value in advantages)
+            samples = [s | {"advantage": value} for s, value in zip(samples, found, strict=False)]
         if self.setup:
             talks = [row["talk"] for row in self.scorer.latest["rows"]]
             samples = [s | conversation_entry(self.setup, talk) for s, talk in zip(samples, talks, strict=True)]

@@ -15,6 +15,7 @@ from parts.precision import settle_precision
 from parts.processes import start_processes, world
 from parts.progress import Progress, fresh_state
 from parts.prompts import load_splits
+from parts.sample_tokens import note_advantages
 from parts.sampling import HFEngine
 from parts.sampling_vllm import VllmEngine
 from parts.summary import report
@@ -60,7 +61,9 @@ def train(config: Config) -> int:
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
     start = state["step"] if checkpoint else -1
-    log = DistillationLog(config, start, config.steps, config.report_to)
+    log = DistillationLog(
+        config, start, config.steps, config.report_to, models.tokenizer if config.sample_tokens else None
+    )
     write_settings(config)
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
@@ -81,6 +84,7 @@ def train(config: Config) -> int:
             # the teacher's part, and the update
             begin = time.perf_counter()
             batch = make_experience(config, models, samples, config.kl_coef)
+            note_advantages(samples, batch)
             metrics = batch_metrics(config, batch, samples, timer)
             metrics |= update(config, models, optimizer, scaler, batch, step, state)
             timer["update"] = time.perf_counter() - begin

@@ -23,6 +23,7 @@ from parts.progress import Progress, fresh_state
 from parts.prompts import load_splits
 from parts.rollouts import collect
 from parts.run_log import RunLog
+from parts.sample_tokens import note_advantages
 from parts.sampling import HFEngine
 from parts.sampling_vllm import VllmEngine
 from parts.summary import report
@@ -82,7 +83,7 @@ def train(config: Config) -> int:
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
     start = state["step"] if checkpoint else -1
-    log = RunLog(config, start, config.steps, config.report_to)
+    log = RunLog(config, start, config.steps, config.report_to, models.tokenizer if config.sample_tokens else None)
     write_settings(config)
 
     def evaluate_held_out() -> tuple[dict, list[dict]]:
@@ -104,6 +105,7 @@ def train(config: Config) -> int:
             # experience and update
             begin = time.perf_counter()
             batch = make_experience(config, models, samples, state["kl_coef"])
+            note_advantages(samples, batch)
             metrics = sample_metrics(config, batch, drawn, timer)
             metrics |= update(config, models, optimizer, scaler, batch, step, state)
             timer["update"] = time.perf_counter() - begin

@@ -107,7 +107,7 @@ def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb:
             failed=failed,
             runs=shown_runs,
             differing=differing_settings(runs),
-            has_settings=all(source.run.config for source in runs),
+            has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
             evaluations=tables,
             samples_kept=kept,
             samples_of=sum(len(source.samples) for source in ordered),

@@ -57,7 +57,8 @@ def settings_numbers(sources: list[Source]) -> list[int]:
     known, numbers = {}, []
     for i, source in enumerate(sources):
         config = {k: v for k, v in source.run.config.items() if k not in OWN}
-        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if config else f"alone {i}"
+        whole = bool(config) and source.run.trainer != "trl"  # whose trainer_state.json has few of them
+        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if whole else f"alone {i}"
         numbers.append(known.setdefault(text, len(known)))
     return numbers
 
@@ -82,7 +83,8 @@ def curves_of(sources: list[Source]) -> dict:
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
             metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [short(p[1]) for p in points]})
     order = {group: i for i, group in enumerate(groups_in_order(glossary))}
-    first = {name: i for i, name in enumerate(FIRST)}
+    held_out = [source.run.names["held_out"] for source in sources if "held_out" in source.run.names]  # verl's own name
+    first = {name: i for i, name in enumerate([*held_out, *FIRST])}
     place = {name: i for i, name in enumerate(glossary)}
     for metric in metrics.values():
         metric["group"] = LOOK_FIRST if metric["name"] in first else metric["group"]

@@ -12,6 +12,7 @@ from parts.paired_tests import wilson_interval
 from programs.report.sources import Source, json_beside
 
 CHEATING = ("reward-hacking", "format-only", "length-runaway", "length-collapse", "repetition")
+PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
 
 
@@ -79,7 +80,8 @@ def cheats(facts: dict | None, verdict: dict) -> str:
 
 def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     """How far the run came, and why it ended there, as far as its files say."""
-    steps, planned = run.steps() or [b[1] for b in run.broken], as_number(run.config.get("steps"))
+    steps = run.steps() or [b[1] for b in run.broken]
+    planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
     of = f" of {planned:.0f}" if planned else ""
     log = Path(run.path)
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
@@ -88,7 +90,7 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
         return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
     if run.trainer in ("trl", "verl") or not planned:
-        return {"done": False, "text": f"The log ends at step {max(steps)}; it was last written {ago(age)}."}
+        return {"done": False, "text": f"The log ends at step {max(steps)}{of}; it was last written {ago(age)}."}
     what = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
     return {"done": False, "text": f"Step {max(steps)}{of}, last written {ago(age)}; no summary.json: {what}."}
 
@@ -105,14 +107,19 @@ def spent(run: LoggedRun, folder: Path) -> dict:
     """Samples, sampled tokens and seconds of a run; None where the log does not say."""
     steps, config = len(run.steps()), run.config
     of_step = as_number(config.get("batch_size"))
+    if run.trainer == "verl":
+        whole = [as_number(config.get(key)) for key in ("data.train_batch_size", "actor_rollout_ref.rollout.n")]
+        of_step = whole[0] * whole[1] if all(whole) else None
     if run.trainer == "one_page" and config.get("prompts"):
         of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
     sampled = [value for _, value in points_of(run, "rollout/samples")]
     samples = sum(sampled) if sampled else of_step * steps if of_step else None
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
     if seconds is None:
-        names = ("time/step",) if points_of(run, "time/step") else ("time/rollout", "time/reward", "time/update")
-        parts = [value for name in names for _, value in points_of(run, name)] or run.values("time_step")
+        parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
+        whole = sorted(run.series.get("time_step", {}).items())  # means over the steps since the entry before
+        ends = [0, *(step for step, _ in whole)]
+        parts = [value * (step - ends[i]) for i, (step, value) in enumerate(whole)] or parts
         seconds = sum(parts) if parts else None
     speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
     tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())

@@ -29,9 +29,7 @@ def sample_row(run: int, row: dict) -> list:
     """[run, step, kind, score, finished, prompt, completion, rewards, others] of a line of samples.jsonl."""
     rewards = row.get("rewards", row.get("metrics"))
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
-    score = row.get("score")
-    if score is None:  # evaluation.py gives metrics only
-        score = next(iter(rewards.values()), None)
+    score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
     others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))

@@ -138,6 +138,7 @@ def trainer_overrides(config: Config, job: Layout) -> dict:
     """Steps, evaluation, checkpoints, logs, machines."""
     c, output, gpus = config, Path(job.output), config.nodes * config.gpus_per_node
     samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
+    samples |= {"trainer.validation_data_dir": str(output / "held_out")} if c.sample_every and job.held_out else {}
     contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
     ray = {}
     if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one

@@ -68,7 +68,8 @@ max_conversation_tokens: data.max_response_length
 tool_timeout:
 tool_characters:
 tool_format:
-output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir trainer.rollout_data_dir
+output_dir: trainer.{default_local_dir,project_name,experiment_name} hydra.run.dir
+    trainer.{rollout_data_dir,validation_data_dir}
 seed: data.seed @actor.data_loader_seed critic.data_loader_seed @rollout.seed
     @actor.fsdp_config.seed @actor.megatron.seed
 steps: trainer.{total_training_steps,total_epochs}
@@ -209,7 +210,8 @@ NOTES = {
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
-    "sample_every": "above 0, verl writes every step's completions to samples/",
+    "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
+    "sample_tokens": "verl writes no figures of tokens",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "gpu_memory": "for the memory arithmetic",
     "parameters": "for the memory arithmetic and lr 0",

@@ -173,6 +173,7 @@ class Config(BaseConfig):
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written")
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)")
+    sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl")
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)")
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)")
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
