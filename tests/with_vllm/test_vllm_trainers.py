@@ -72,10 +72,11 @@ def test_ppo_learns_with_logprobs_that_are_the_trainers(learned):
     assert all(abs(line["mismatch/weight_mean"] - 1) < 1e-4 for line in steps)
 
 
-def test_adapters_learn_with_logprobs_that_are_the_trainers(run):
-    lines = metrics(
-        run("lora", "--steps=3", "--lora_rank=4", "--lr=1e-2", "--algorithm=grpo", "--group_size=8", "--minibatches=2")
-    )
+@pytest.mark.parametrize("sent", ["merged", "apart"])
+def test_adapters_learn_with_logprobs_that_are_the_trainers(run, sent):
+    flags = ["--steps=3", "--lora_rank=4", "--lr=1e-2", "--algorithm=grpo", "--group_size=8", "--minibatches=2"]
+    flags += ["--vllm_args", "enable_lora=true"] if sent == "apart" else []
+    lines = metrics(run(f"lora_{sent}", *flags))
     assert all(line["rollout/logprob_gap_max"] < 1e-4 for line in lines)
     assert abs(lines[-1]["policy/entropy"] - lines[0]["policy/entropy"]) > 1e-3, "the adapters have moved"
 
