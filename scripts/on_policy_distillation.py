@@ -2509,11 +2509,12 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
         for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
     ]
     batch = collate(samples, models.pad_id, models.device)
-    with torch.no_grad(), autocast(config, models.device):
-        hidden = predicting_states(models.policy, batch)
-        logprobs = token_logprobs(config, models.policy, hidden, batch)[0]
     mask = batch["response_mask"].bool()
-    return (logprobs - batch["rollout_logprobs"])[mask].abs().mean().item()
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = predicting_states(models.policy, batch)[mask]
+        ids = batch["input_ids"][mask]
+        logprobs, _ = logprobs_and_entropy(lambda h: lm_logits(models.policy, h), hidden, ids, config.temperature, 64)
+    return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
 
 
 # ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)

@@ -1813,16 +1813,6 @@ def predicting_states(model, piece: dict):
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 
 
-def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad: bool = False):
-    """Log-prob of each response token and entropy of its distribution, [B, T], 0 outside the response mask."""
-    mask = piece["response_mask"].bool()
-    chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
-    flat = logprobs_and_entropy(
-        lambda h: lm_logits(model, h), hidden[mask], piece["input_ids"][mask], config.temperature, chunk, entropy_grad
-    )
-    return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
-
-
 # -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
 
 
@@ -2341,11 +2331,12 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
         for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
     ]
     batch = collate(samples, models.pad_id, models.device)
-    with torch.no_grad(), autocast(config, models.device):
-        hidden = predicting_states(models.policy, batch)
-        logprobs = token_logprobs(config, models.policy, hidden, batch)[0]
     mask = batch["response_mask"].bool()
-    return (logprobs - batch["rollout_logprobs"])[mask].abs().mean().item()
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = predicting_states(models.policy, batch)[mask]
+        ids = batch["input_ids"][mask]
+        logprobs, _ = logprobs_and_entropy(lambda h: lm_logits(models.policy, h), hidden, ids, config.temperature, 64)
+    return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
 
 
 # ---------------------------------------------------------------------------- vllm options (src/parts/vllm_options.py)

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from parts.batches import collate
-from parts.forward import predicting_states, token_logprobs
+from parts.forward import lm_logits, predicting_states
 from parts.messages import UserError, say
 from parts.models import Models
+from parts.numerics import logprobs_and_entropy
 from parts.precision import autocast
 from parts.settings import BaseConfig
 
@@ -196,8 +197,9 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
         for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
     ]
     batch = collate(samples, models.pad_id, models.device)
-    with torch.no_grad(), autocast(config, models.device):
-        hidden = predicting_states(models.policy, batch)
-        logprobs = token_logprobs(config, models.policy, hidden, batch)[0]
     mask = batch["response_mask"].bool()
-    return (logprobs - batch["rollout_logprobs"])[mask].abs().mean().item()
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = predicting_states(models.policy, batch)[mask]
+        ids = batch["input_ids"][mask]
+        logprobs, _ = logprobs_and_entropy(lambda h: lm_logits(models.policy, h), hidden, ids, config.temperature, 64)
+    return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()
