@@ -1,10 +1,11 @@
 """Sampling with vLLM on the same GPU, and copying the weights into it."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 from parts.generators import untouched_generators
-from parts.messages import UserError
+from parts.messages import UserError, need
 from parts.models import Models, unwrapped
 from parts.precision import compute_dtype
 from parts.processes import gather_rows, world
@@ -23,7 +24,9 @@ OURS = {  # arguments of the engine that follow from the run's settings
     "tensor_parallel_size": "to leave it out: each process has an engine of its own",
     "pipeline_parallel_size": "to leave it out: each process has an engine of its own",
     "data_parallel_size": "torchrun",
+    "enable_sleep_mode": "a smaller --vllm_memory: the engine keeps its memory during updates",
 }
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # for which vLLM has kernels
 PROBE = "Each process samples a few tokens of this text, and the policy says how likely they are to it."
 
 
@@ -50,6 +53,11 @@ class VllmEngine:
         if models.device.type == "cpu":
             settings["enforce_eager"] = True  # to compile takes minutes there, and gains little
         settings |= vllm_options(config.vllm_args, OURS)
+        self.apart, self.request = bool(settings.get("enable_lora")), None  # adapters are sent as they are, not merged
+        if self.apart:
+            need(config.lora_rank, "got --vllm_args enable_lora=true; expected adapters that train; try --lora_rank 16")
+            rank = next((n for n in LORA_RANKS if n >= config.lora_rank), config.lora_rank)
+            settings = {"max_lora_rank": rank} | settings
         self.exact = settings["dtype"] in ("float32", "float") and not settings.get("quantization")
         try:
             with untouched_generators():  # it seeds all of them anew, and rewards may draw from them
@@ -64,26 +72,54 @@ class VllmEngine:
     def weights(self) -> Iterator[tuple]:
         """The policy's tensors under their own names, as vLLM loads them from a folder.
 
-        LoRA's deltas are added on the way: merging into the base and back would wear it out in bf16.
+        LoRA's deltas are added on the way, unless vLLM adds them: merging into the base and back would wear it out in
+        bf16.
         """
         policy = unwrapped(self.models.policy)
         adapted = {name: m for name, m in policy.named_modules() if hasattr(m, "get_delta_weight")}
         for key, x in policy.state_dict().items():
             owner, base, leaf = key.rpartition(".base_layer.")
-            if base and leaf == "weight":
+            if base and leaf == "weight" and not self.apart:
                 x = (x.float() + adapted[owner].get_delta_weight("default").float()).to(x.dtype)
             if "lora_" not in key:
                 yield key.replace(".base_layer", ""), x
 
+    def adapters(self) -> Iterator[tuple]:
+        """LoRA's matrices under the names of their layers, with the factors by which vLLM multiplies them."""
+        for name, x in unwrapped(self.models.policy).named_parameters() if self.apart else ():
+            key = name.replace(".default", "")
+            if ".lora_A." in name:
+                yield key, x, 1.0
+            elif ".lora_B." in name:
+                yield key, x, (self.config.lora_alpha or 2 * self.config.lora_rank) / self.config.lora_rank
+
+    def send_adapters(self) -> None:
+        """Replace the adapters that the engine has by the policy's; it reads the folder once, here."""
+        from vllm.lora.request import LoRARequest
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.models.policy.save_pretrained(folder, save_embedding_layers=False)
+            self.request = LoRARequest("policy", 1, folder)
+            self.llm.llm_engine.remove_lora(1)
+            try:
+                self.llm.llm_engine.add_lora(self.request)
+            except Exception as error:
+                told = f"got enable_lora=true, and vLLM does not take these adapters: {error}; expected layers that it "
+                raise UserError(f"{told}has adapters for; try to leave it out: merged weights are copied") from error
+
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again. With
+        adapters apart nothing else is sent, as the base that the engine has loaded does not change.
         """
         import torch
 
-        with torch.no_grad():
-            self.network().reload_weights(weights_iterator=self.weights())
+        if self.apart:
+            self.send_adapters()
+        else:
+            with torch.no_grad():
+                self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
         if self.watch.due(step):
             failure = None
@@ -98,7 +134,7 @@ class VllmEngine:
         import torch
 
         with torch.no_grad():
-            self.watch.compare(step, self.weights(), self.network().get_model())
+            self.watch.compare(step, self.weights(), self.network().get_model(), self.adapters())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
         prompts = [prompt[: 1 + i * len(prompt) // 4] for i in range(1, 4)]
         outputs = self.generate(prompts, [[0.5]] * 3, limit=8)
@@ -121,7 +157,10 @@ class VllmEngine:
         params = self.vllm.SamplingParams(**shared)
         requests = [{"prompt_token_ids": ids} for ids in prompts]
         with untouched_generators(None if noise is None else int(noise[0][0] * 2**32)):
-            outputs = [request.outputs[0] for request in self.llm.generate(requests, params, use_tqdm=False)]
+            outputs = [
+                done.outputs[0]
+                for done in self.llm.generate(requests, params, use_tqdm=False, lora_request=self.request)
+            ]
         return [
             (list(o.token_ids), [at[i].logprob for i, at in zip(o.token_ids, o.logprobs, strict=True)]) for o in outputs
         ]

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from parts.batches import collate
-from parts.forward import predicting_states, token_logprobs
+from parts.forward import lm_logits, predicting_states
 from parts.messages import UserError, say
 from parts.models import Models
+from parts.numerics import logprobs_and_entropy
 from parts.precision import autocast
 from parts.settings import BaseConfig
 
@@ -67,11 +68,38 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
     return next((found for found in fused if found in names), None)
 
 
+def adapters_in_sampler(sampler) -> dict:
+    """LoRA's matrices in a vLLM model, name: tensor; what was sent for q_proj is one slice of qkv_proj's."""
+    found, packed = {}, getattr(sampler, "packed_modules_mapping", {})
+    for prefix, layer in sampler.named_modules():
+        parent, _, own = prefix.rpartition(".")
+        for side in ("A", "B"):
+            slices = getattr(layer, f"lora_{side.lower()}_stacked", None)
+            if isinstance(slices, (tuple, list)):
+                names = packed.get(own, [own])
+                found |= {f"{parent}.{name}.lora_{side}.weight": x for name, x in zip(names, slices, strict=False)}
+    return found
+
+
+def compare_adapters(adapters: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
+    """As compare_weights, for LoRA's matrices: (name, tensor, the factor by which vLLM multiplies it)."""
+    held, wrong, lost = adapters_in_sampler(sampler), [], []
+    for name, x, factor in adapters:
+        found = held.get(name)
+        if found is None:
+            lost.append(name)
+        elif not same_checksums(
+            checksums(found, found.dtype), checksums(x.detach().to(found) * factor, found.dtype), x.numel()
+        ):
+            wrong.append(name)
+    return wrong, lost
+
+
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
     """Compare the policy's tensors with those of a vLLM model after a copy.
 
     Args:
-        named: (name, tensor) as they were copied.
+        named: (name, tensor) as they were copied, LoRA's apart from the others.
         sampler: vLLM's network.
 
     Returns:
@@ -80,7 +108,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
     import torch
 
     layers = {
-        f"{prefix}.{name}".lstrip("."): (layer, name)
+        f"{prefix}.{name}".lstrip(".").replace(".base_layer", ""): (layer, name)
         for prefix, layer in sampler.named_modules()
         for name in layer._parameters
         if layer._parameters[name] is not None
@@ -127,9 +155,14 @@ class SyncCheck:
         self.checked = step
         return True
 
-    def compare(self, step: int, named: Iterable[tuple], sampler) -> None:
-        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each."""
-        wrong, lost = compare_weights(named, sampler)
+    def compare(self, step: int, named: Iterable[tuple], sampler, adapters: Iterable[tuple] = ()) -> None:
+        """Raise StaleSamplerError unless vLLM's network has the tensors that were copied, (name, tensor) each.
+
+        Args:
+            adapters: LoRA's matrices that were sent apart from the base, as for compare_adapters.
+        """
+        both = compare_weights(named, sampler), compare_adapters(adapters, sampler)
+        wrong, lost = ([*base, *apart] for base, apart in zip(*both, strict=True))
         if wrong:
             names = ", ".join(wrong[:5]) + ", …" * (len(wrong) > 5)
             raise StaleSamplerError(
@@ -164,8 +197,9 @@ def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], ou
         for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
     ]
     batch = collate(samples, models.pad_id, models.device)
-    with torch.no_grad(), autocast(config, models.device):
-        hidden = predicting_states(models.policy, batch)
-        logprobs = token_logprobs(config, models.policy, hidden, batch)[0]
     mask = batch["response_mask"].bool()
-    return (logprobs - batch["rollout_logprobs"])[mask].abs().mean().item()
+    with torch.no_grad(), autocast(config, models.device):
+        hidden = predicting_states(models.policy, batch)[mask]
+        ids = batch["input_ids"][mask]
+        logprobs, _ = logprobs_and_entropy(lambda h: lm_logits(models.policy, h), hidden, ids, config.temperature, 64)
+    return (logprobs - batch["rollout_logprobs"][mask]).abs().mean().item()

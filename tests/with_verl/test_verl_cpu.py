@@ -1,5 +1,6 @@
 """verl's real trainer on the embedded model, without a GPU: GRPO, resume with our components, PPO with critic."""
 
+import importlib.util
 import re
 import sys
 
@@ -191,3 +192,35 @@ def test_ppo_with_critic_and_reference_runs_two_steps(tmp_path):
     assert metrics[1]["actor/reward_kl_penalty"] != pytest.approx(0, abs=1e-5)
     assert all(row["actor/reward_kl_penalty_coeff"] == 0.05 for row in metrics)
     assert all(row["training/rollout_probs_diff_max"] < 0.02 for row in metrics)
+
+
+VLLM = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("vllm"), reason="verl's environment has no vLLM: tests/verl_cpu/README.md"
+)
+def test_vllm_is_the_rollout(tmp_path, monkeypatch):
+    """Two steps; in the second vLLM has weights that verl has sent: its probabilities are the trainer's."""
+    for name, value in VLLM.items():
+        monkeypatch.setenv(name, value)
+    rollout = "actor_rollout_ref.rollout"
+    metrics = run_main_ppo(
+        tmp_path,
+        *write_prompts(tmp_path),
+        f"{rollout}.name=vllm",
+        f"{rollout}.enforce_eager=True",
+        f"{rollout}.free_cache_engine=False",
+        f"+{rollout}.enable_sleep_mode=False",
+        f"{rollout}.dtype=float32",
+        f"{rollout}.max_model_len=64",
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes=16",
+        "algorithm.adv_estimator=grpo",
+        "trainer.total_training_steps=2",
+        "trainer.resume_mode=disable",
+        "trainer.save_freq=-1",
+        modules=("verl_cpu_vllm",),
+    )
+    assert [row["step"] for row in metrics] == [1, 2]
+    assert metrics[0]["actor/grad_norm"] > 0 and metrics[0]["actor/lr"] == 1e-3
+    assert all(row["training/rollout_probs_diff_max"] < 1e-4 for row in metrics)

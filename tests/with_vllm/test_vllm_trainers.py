@@ -1,5 +1,6 @@
 """Our trainers with the real vLLM as sampler: they learn, resume exactly, and correct for a sampler that differs."""
 
+import json
 import os
 import signal
 import socket
@@ -72,10 +73,11 @@ def test_ppo_learns_with_logprobs_that_are_the_trainers(learned):
     assert all(abs(line["mismatch/weight_mean"] - 1) < 1e-4 for line in steps)
 
 
-def test_adapters_learn_with_logprobs_that_are_the_trainers(run):
-    lines = metrics(
-        run("lora", "--steps=3", "--lora_rank=4", "--lr=1e-2", "--algorithm=grpo", "--group_size=8", "--minibatches=2")
-    )
+@pytest.mark.parametrize("sent", ["merged", "apart"])
+def test_adapters_learn_with_logprobs_that_are_the_trainers(run, sent):
+    flags = ["--steps=3", "--lora_rank=4", "--lr=1e-2", "--algorithm=grpo", "--group_size=8", "--minibatches=2"]
+    flags += ["--vllm_args", "enable_lora=true"] if sent == "apart" else []
+    lines = metrics(run(f"lora_{sent}", *flags))
     assert all(line["rollout/logprob_gap_max"] < 1e-4 for line in lines)
     assert abs(lines[-1]["policy/entropy"] - lines[0]["policy/entropy"]) > 1e-3, "the adapters have moved"
 
@@ -95,15 +97,23 @@ def test_another_architecture_gets_its_adapters_under_its_own_names(run, tmp_pat
     assert abs(lines[-1]["kl/ref"]) > 1e-3, "the policy has moved, so stale weights would show"
 
 
-def test_a_resumed_run_is_the_uninterrupted_one(folder, run):
+def same_weights(*folders, file="model.safetensors") -> bool:
+    """Whether the runs in these folders ended with the same weights, bit for bit."""
+    a, b = (load_file(out / "final" / file) for out in folders)
+    return all((a[name] == b[name]).all() for name in a)
+
+
+@pytest.mark.parametrize("trained", ["all weights", "adapters"])
+def test_a_resumed_run_is_the_uninterrupted_one(folder, run, trained):
     """With a reward that draws from the generators which vLLM seeds anew as it starts."""
     drawn = ["--algorithm=rloo", "--group_size=4", f"--reward={folder / 'rewards.py'}:noisy", "--save_every=2"]
-    whole = run("whole", "--steps=4", *drawn)
-    run("parts", "--steps=2", *drawn)
-    parts = run("parts", "--steps=4", *drawn, "--resume")
+    apart = trained == "adapters"
+    drawn += ["--lora_rank=4", "--lr=1e-2", "--vllm_args", "enable_lora=true"] if apart else []
+    whole = run(f"whole {trained}", "--steps=4", *drawn)
+    run(f"parts {trained}", "--steps=2", *drawn)
+    parts = run(f"parts {trained}", "--steps=4", *drawn, "--resume")
     assert untimed(parts) == untimed(whole)
-    a, b = (load_file(out / "final" / "model.safetensors") for out in (whole, parts))
-    assert all((a[name] == b[name]).all() for name in a)
+    assert same_weights(whole, parts, file="adapter_model.safetensors" if apart else "model.safetensors")
 
 
 def test_two_processes_have_an_engine_each_and_draw_apart(folder):
@@ -131,6 +141,16 @@ def test_a_coarser_sampler_is_corrected_for_and_learning_goes_on(folder, run, ho
     assert len(steps) >= 4 and all(1e-7 < line["mismatch/kl"] < 0.01 for line in steps), "of float32 it is below 1e-9"
     assert all(0 < line["mismatch/cut_frac"] < 0.9 for line in steps)
     assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"] + 0.2
+
+
+def test_a_warm_start_samples_with_each_rounds_policy(folder, tmp_path):
+    """Its engine lives through the rounds; after each copy its weights are compared."""
+    sizes = ["--prompts_per_round=12", "--samples=4", "--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4"]
+    flags = [*sizes, "--rounds=1", "--min_rounds=1", "--batch_size=8", "--rollout_engine=vllm", "--check_sync=1"]
+    flags += ["--self", f"--data={folder / 'train.jsonl'}", f"--eval_data={folder / 'eval.jsonl'}"]
+    assert load_script("warm_start").main([*flags, f"--output_dir={tmp_path / 'run'}"]) == 0
+    rounds = json.loads((tmp_path / "run" / "summary.json").read_text())["rounds"]
+    assert len(rounds) == 2 and rounds[0]["entropy"] != rounds[1]["entropy"]
 
 
 # ------------------------------------------------------------------------------------------------ a teacher behind vLLM
@@ -210,6 +230,15 @@ def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path,
     lines = metrics(out)
     assert seen == ["slow", "restart"] and len(lines) == 7
     assert lines[-1]["eval/reverse_kl"] < 0.5 * lines[0]["eval/reverse_kl"]
+
+
+def test_a_resumed_student_is_the_uninterrupted_one(folder, learned, tmp_path):
+    teacher = [f"--teacher={learned / 'final'}", "--objective=reverse_kl", "--batch_size=16", "--save_every=2"]
+    assert distill(folder, tmp_path / "whole", *teacher, "--steps=4") == 0
+    assert distill(folder, tmp_path / "parts", *teacher, "--steps=2") == 0
+    assert distill(folder, tmp_path / "parts", *teacher, "--steps=4", "--resume") == 0
+    assert untimed(tmp_path / "parts")[-2:] == untimed(tmp_path / "whole")[-2:]
+    assert same_weights(tmp_path / "whole", tmp_path / "parts")
 
 
 @pytest.mark.parametrize("more", [["--objective=policy_gradient"], ["--objective=jsd", "--kl_top_k=6"]])

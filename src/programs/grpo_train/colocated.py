@@ -17,6 +17,7 @@ BY_TRL = {  # arguments of the engine that TRL sets, and what to use for them
     "gpu_memory_utilization": "--vllm_gpu_memory_utilization",
     "max_model_len": "--max_prompt_length and --max_completion_length",
     "enable_sleep_mode": "--vllm_enable_sleep_mode",
+    "enable_lora": "to leave it out: TRL merges adapters for the copy",
     "tensor_parallel_size": "--trainer_args vllm_tensor_parallel_size=2",
     "model_impl": "--trainer_args vllm_model_impl=transformers",
     "trust_remote_code": "--trainer_args trust_remote_code=true",
