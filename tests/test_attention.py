@@ -10,6 +10,7 @@ from parts.forward import predicting_states, token_logprobs
 from parts.messages import UserError
 from parts.models import ATTENTION_KINDS, load_network, shaped_network
 from parts.sampling import HFEngine
+from parts.shared_prompts import SHARED_PROMPTS
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
@@ -18,15 +19,15 @@ CPU = torch.device("cpu")
 
 def make_config(kind: str, **given) -> Config:
     """Settings of a small run of the embedded model."""
-    sizes = {"batch_size": 6, "group_size": 2, "max_new_tokens": 8, "precision": "fp32"}
+    sizes = {"batch_size": 6, "group_size": 2, "max_new_tokens": 8, "precision": "fp32", "share_prompts": False}
     return Config(algorithm="grpo", attn_implementation=kind, **{**sizes, **given})
 
 
 def test_kinds_are_those_of_transformers():
-    """All but paged|eager, which only its own continuous batching reads."""
+    """All but paged|eager, which only its own continuous batching reads, and what other tests have added."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    offered = {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()} - {"paged|eager"}
+    offered = {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()} - {"paged|eager", SHARED_PROMPTS}
     assert {*ATTENTION_KINDS} == {"auto", *offered}
 
 
