@@ -160,7 +160,10 @@ class Config(BaseConfig):
         "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
     )
     micro_batch_tokens: int = setting(
-        8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
+        8192,
+        "tokens per forward and backward pass: rows x columns, or with shared prompts what is run and 1/8 of that",
+        positive=True,
+        free=True,
     )
     share_prompts: bool = setting(
         True, "policy, critic and reference run a group's prompt once, and no pads, where this saves time", free=True
