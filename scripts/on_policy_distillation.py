@@ -362,7 +362,7 @@ class Config(BaseConfig):
     )
     micro_batch_tokens: int = setting(
         8192,
-        "tokens per forward and backward pass: rows x columns, or with shared prompts what is run and 1/8 of that",
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
         positive=True,
         free=True,
     )
