@@ -2,7 +2,8 @@
 """What it saves to run a prompt once for all of its completions, and no pads: experience and update, on and off.
 
     python benchmarks/shared_prompts.py                          # all cases
-    python benchmarks/shared_prompts.py --only random embedded   # cases whose name has one of these words
+    python benchmarks/shared_prompts.py --only embedded          # cases whose name has one of these words
+    python benchmarks/shared_prompts.py --lengths                # tokens only, for lengths like those of school maths
 
 Each case takes one batch of samples and repeats the part of a step behind the rollout, with `--share_prompts` true and
 false in turns. Prints a JSON line per case: of each side the median of its CPU seconds and the most bytes that torch's
@@ -27,10 +28,10 @@ GRPO = {"algorithm": "grpo", "kl_coef": 0.0, "aggregation": "token_mean", "group
 SHORT = {"batch_size": 128, "max_new_tokens": 32}
 # name of a case: settings; prompts and completions of the random model's cases have these lengths at most
 CASES = {
-    "random, 128 + 128 tokens": GRPO | {"batch_size": 32, "max_prompt_tokens": 128, "max_new_tokens": 128},
+    "random, 128 + 128 tokens": GRPO | {"batch_size": 16, "max_prompt_tokens": 128, "max_new_tokens": 128},
     "random, 128 + 128 tokens, recomputed": GRPO
-    | {"batch_size": 32, "max_prompt_tokens": 128, "max_new_tokens": 128, "gradient_checkpointing": True},
-    "random, up to 128 + 128 tokens": GRPO | {"batch_size": 32, "max_prompt_tokens": 128, "max_new_tokens": 128},
+    | {"batch_size": 16, "max_prompt_tokens": 128, "max_new_tokens": 128, "gradient_checkpointing": True},
+    "random, up to 128 + 128 tokens": GRPO | {"batch_size": 16, "max_prompt_tokens": 128, "max_new_tokens": 128},
     "random, 64 + 448 tokens": GRPO | {"batch_size": 16, "max_prompt_tokens": 64, "max_new_tokens": 448},
     "embedded, grpo": GRPO | SHORT,
     "embedded, ppo": {"algorithm": "ppo"} | SHORT,
@@ -126,6 +127,31 @@ def tokens_of(config, models, samples: list[dict], shared: float) -> dict[str, i
     return found
 
 
+def tokens_of_lengths() -> None:
+    """Print the tokens of batches whose lengths are drawn like those of GSM8K with a chat template, in groups of 8.
+
+    Prompts have 60 to 260 tokens, 105 on average, completions 40 to 512, 190 on average: both log-normal.
+    """
+    import types
+
+    import numpy as np
+    import torch
+
+    draws, models = np.random.default_rng(0), types.SimpleNamespace(pad_id=0, device=torch.device("cpu"))
+    for rows, size, budget in ((128, 8, 8192), (1024, 8, 8192), (1024, 8, 32768), (1024, 1, 8192)):
+        samples = []
+        for _ in range(rows // size):
+            prompt = draws.integers(6, 4000, int(np.clip(draws.lognormal(4.6, 0.3), 60, 260))).tolist()
+            for _ in range(size):
+                ids = draws.integers(6, 4000, int(np.clip(draws.lognormal(5.15, 0.45), 40, 512))).tolist()
+                samples.append({"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": [0.0] * len(ids)})
+        found = tokens_of(types.SimpleNamespace(micro_batch_tokens=budget), models, samples, float("inf"))
+        mean = {kind: round(sum(len(s[f"{kind}_ids"]) for s in samples) / rows) for kind in ("prompt", "response")}
+        pads = round(1 - found["without pads"] / found["plain"], 3)
+        case = {"rows": rows, "group": size, "micro_batch_tokens": budget, "mean": mean}
+        print(json.dumps(case | {"tokens": found, "pads": pads, "run": round(found["run"] / found["plain"], 3)}))
+
+
 def measure(name: str, folder: str, pairs: int, memory: bool) -> dict:
     """Take the two sides of a case in turns."""
     from parts.shared_prompts import shared_length
@@ -156,18 +182,24 @@ def measure(name: str, folder: str, pairs: int, memory: bool) -> dict:
 def main() -> None:
     """Measure the cases that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[], help="cases whose name has one of these words")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="cases of these names, or with one of these words in their name"
+    )
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no_memory", action="store_true", help="leave out the peaks, one further run a side")
+    parser.add_argument("--lengths", action="store_true", help="count the tokens of made-up lengths, and stop")
     args = parser.parse_args()
+    if args.lengths:
+        tokens_of_lengths()
+        return
     import torch
 
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         save_random_model(folder)
         for name in CASES:
-            if not args.only or set(args.only) & set(name.replace(",", "").split()):
+            if not args.only or set(args.only) & {name, *name.replace(",", "").split()}:
                 print(json.dumps(measure(name, folder, args.pairs, not args.no_memory)), flush=True)
 
 

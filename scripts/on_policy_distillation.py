@@ -368,7 +368,10 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     micro_batch_tokens: int = setting(
-        8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
     )
     share_prompts: bool = setting(
         True, "student and local teachers run a group's prompt once, and no pads, where this saves time", free=True
@@ -3433,7 +3436,10 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
 
 
 def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
-    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion."""
+    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion.
+
+    It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
+    """
     rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
     width = 4 if config.precision == "fp32" else 2
     return PassShape(

@@ -239,7 +239,10 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
 
 
 def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
-    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion."""
+    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion.
+
+    It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
+    """
     rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
     width = 4 if config.precision == "fp32" else 2
     return PassShape(

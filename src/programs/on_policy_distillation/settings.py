@@ -111,7 +111,10 @@ class Config(BaseConfig):
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
     micro_batch_tokens: int = setting(
-        8192, "tokens, pads included, per forward and backward pass", positive=True, free=True
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+        free=True,
     )
     share_prompts: bool = setting(
         True, "student and local teachers run a group's prompt once, and no pads, where this saves time", free=True

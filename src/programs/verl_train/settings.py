@@ -164,6 +164,14 @@ class Config(BaseConfig):
     )
     micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass", positive=True)
     share_prompts: bool = setting(True, "a group's prompt is run once, and no pads, where this saves time")
+    micro_batch_tokens: int = setting(
+        8192,
+        "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
+        positive=True,
+    )
+    share_prompts: bool = setting(
+        True, "policy, critic and reference run a group's prompt once, and no pads, where this saves time"
+    )
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
