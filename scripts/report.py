@@ -1581,14 +1581,18 @@ def check_length(run: LoggedRun):
 
 def check_repetition(run: LoggedRun):
     """Completions that repeat themselves, by samples.jsonl."""
-    by_step: dict[int, list[float]] = {}
+    by_step: dict[int, list[str]] = {}
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
             of_step = by_step.setdefault(step_of(row), [])
-            of_step += [repeats(text)] if len(of_step) < TEXTS else []
-    shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
-    if shares and list(shares.values())[-1] > 0.5:
+            of_step += [text] if len(of_step) < TEXTS else []
+
+    def share(step: int) -> float:
+        return statistics.median(map(repeats, by_step[step]))
+
+    if by_step and share(max(by_step)) > 0.5:
+        shares = {step: share(step) for step in sorted(by_step)}
         run.series["repeats"], last = shares, max(shares)
         run.names["repeats"] = "samples.jsonl"
         saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"
@@ -2655,6 +2659,7 @@ def evaluation_tables(sources: list[Source]) -> list[dict]:
 # -------------------------------------------------------------------- sample rows (src/programs/report/sample_rows.py)
 
 LONGEST = 100_000  # characters of a text that the page holds
+DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
 
@@ -2663,6 +2668,8 @@ def cut_text(value):
     """A value whose long text is cut, with a word about it."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}… [{len(value) - LONGEST} more characters]"
+    if isinstance(value, list) and len(value) < LONGEST // DIGITS and {*map(type, value)} <= {int, float}:
+        return value  # figures of tokens, the most of a large log
     text = json.dumps(value, ensure_ascii=False, default=str)
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST} more characters]"
 
@@ -2715,7 +2722,7 @@ def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
 
 # ---------------------------------------------------------------------------- packing (src/programs/report/packing.py)
 
-PROBED = 2000  # rows that tell how well all of them compress
+PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
 GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -2761,7 +2768,9 @@ def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
 
 def share_that_fits(rows: list[list], room: float) -> float:
     """The share of the rows that fills the room, from what every so many of them take."""
-    some = rows[:: math.ceil(len(rows) / PROBED)]
+    few = rows[:: math.ceil(len(rows) / 50)]
+    mean = sum(map(len, json_of_samples(few))) / len(few)
+    some = rows[:: math.ceil(len(rows) / min(PROBED, max(50, PROBED_BYTES / mean)))]
     return min(1.0, room * len(some) / len(rows) / len(packed(json_of_samples(some))))
 
 
