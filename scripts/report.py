@@ -2895,6 +2895,8 @@ main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview 
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
 .hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
+@media(scripting:enabled){#plots{min-height:100vh}#browser{min-height:480px}}
+@media(prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 @media print{.bar,.controls{display:none}}
 """
 
@@ -3381,6 +3383,7 @@ async function startCurves() {
   document.head.append(library);
   const groups = curves.data.groups.map((group, i) => groupBox(group, i === 0));
   place.append(controls(groups), ...groups);
+  place.style.minHeight = 0; // which kept the place of the charts
   whenTheme.push(redraw);
 }
 """
@@ -3546,7 +3549,6 @@ function showTable(place) {
 async function startSamples() {
   const place = byId("browser");
   if (!place) return;
-  place.style.minHeight = "480px";
   whenNear(place, async () => {
     try {
       Object.assign(samples, await unpack("sample-data"), {names: await unpack("sample-names")});
