@@ -2950,7 +2950,8 @@ TEMPLATE = """<!doctype html>
 <h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>verdict</th><th>held out before</th>
 <th>after</th><th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
 <th class="number">time</th></tr>
-{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td><td>{{ badge(run) }}</td>
+{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td><td>{{ badge(run) }}
+<div class="small soft">{{ run.outcome.text }}</div></td>
 {%- if run.held_out %}{% set h = run.held_out %}<td>{{ "%.3f" % h.before }}{{ span(h.before_interval, "%.3f") }}</td>
 <td>{{ "%.3f" % h.after }}{{ span(h.after_interval, "%.3f") }}</td><td>{{ "%.3f" % h.best }} ({{ h.best_step }})</td>
 {%- else %}<td>none</td><td></td><td></td>{% endif %}
@@ -3816,7 +3817,8 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     configs = [source.run.config for source in sources]
     names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in OWN[1:]]
     found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
-    return [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
+    found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
+    return sorted(found, key=lambda pair: len({*pair[1]} - {"–"}) < 2)  # last, what one of them has and others lack
 
 
 def environment():

@@ -195,6 +195,14 @@ def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
     assert f"python scripts/ppo_train.py --config {tmp_path / 'a' / 'config.json'} --output_dir NEW_FOLDER" in text
 
 
+def test_what_runs_share_and_differ_in_stands_before_what_one_lacks(tmp_path):
+    make_run(tmp_path / "a", metrics(20), {"alone": 1} | config(lr=1e-5))
+    make_run(tmp_path / "b", metrics(20), config(lr=3e-5))
+    text = seen(page_of(tmp_path, tmp_path / "a", tmp_path / "b"))
+    assert "lr 1e-05 3e-05 alone 1 –" in text
+    assert "healthy It ran to its end: step 20 of 20. 0.250" in text  # why it stopped, beside each verdict
+
+
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
