@@ -1581,14 +1581,18 @@ def check_length(run: LoggedRun):
 
 def check_repetition(run: LoggedRun):
     """Completions that repeat themselves, by samples.jsonl."""
-    by_step: dict[int, list[float]] = {}
+    by_step: dict[int, list[str]] = {}
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
             of_step = by_step.setdefault(step_of(row), [])
-            of_step += [repeats(text)] if len(of_step) < TEXTS else []
-    shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
-    if shares and list(shares.values())[-1] > 0.5:
+            of_step += [text] if len(of_step) < TEXTS else []
+
+    def share(step: int) -> float:
+        return statistics.median(map(repeats, by_step[step]))
+
+    if by_step and share(max(by_step)) > 0.5:
+        shares = {step: share(step) for step in sorted(by_step)}
         run.series["repeats"], last = shares, max(shares)
         run.names["repeats"] = "samples.jsonl"
         saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"
@@ -2677,6 +2681,7 @@ def evaluation_tables(sources: list[Source]) -> list[dict]:
 # -------------------------------------------------------------------- sample rows (src/programs/report/sample_rows.py)
 
 LONGEST = 100_000  # characters of a text that the page holds
+DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
 
@@ -2685,6 +2690,8 @@ def cut_text(value):
     """A value whose long text is cut, with a word about it."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}… [{len(value) - LONGEST} more characters]"
+    if isinstance(value, list) and len(value) < LONGEST // DIGITS and {*map(type, value)} <= {int, float}:
+        return value  # figures of tokens, the most of a large log
     text = json.dumps(value, ensure_ascii=False, default=str)
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST} more characters]"
 
@@ -2737,7 +2744,7 @@ def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
 
 # ---------------------------------------------------------------------------- packing (src/programs/report/packing.py)
 
-PROBED = 2000  # rows that tell how well all of them compress
+PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
 GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -2783,7 +2790,9 @@ def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
 
 def share_that_fits(rows: list[list], room: float) -> float:
     """The share of the rows that fills the room, from what every so many of them take."""
-    some = rows[:: math.ceil(len(rows) / PROBED)]
+    few = rows[:: math.ceil(len(rows) / 50)]
+    mean = sum(map(len, json_of_samples(few))) / len(few)
+    some = rows[:: math.ceil(len(rows) / min(PROBED, max(50, PROBED_BYTES / mean)))]
     return min(1.0, room * len(some) / len(rows) / len(packed(json_of_samples(some))))
 
 
@@ -2908,6 +2917,8 @@ main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview 
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
 .hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
+@media(scripting:enabled){#plots{min-height:100vh}#browser{min-height:480px}}
+@media(prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 @media print{.bar,.controls{display:none}}
 """
 
@@ -2961,7 +2972,8 @@ TEMPLATE = """<!doctype html>
 <h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>verdict</th><th>held out before</th>
 <th>after</th><th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
 <th class="number">time</th></tr>
-{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td><td>{{ badge(run) }}</td>
+{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td><td>{{ badge(run) }}
+<div class="small soft">{{ run.outcome.text }}</div></td>
 {%- if run.held_out %}{% set h = run.held_out %}<td>{{ "%.3f" % h.before }}{{ span(h.before_interval, "%.3f") }}</td>
 <td>{{ "%.3f" % h.after }}{{ span(h.after_interval, "%.3f") }}</td><td>{{ "%.3f" % h.best }} ({{ h.best_step }})</td>
 {%- else %}<td>none</td><td></td><td></td>{% endif %}
@@ -3394,6 +3406,7 @@ async function startCurves() {
   document.head.append(library);
   const groups = curves.data.groups.map((group, i) => groupBox(group, i === 0));
   place.append(controls(groups), ...groups);
+  place.style.minHeight = 0; // which kept the place of the charts
   whenTheme.push(redraw);
 }
 """
@@ -3559,7 +3572,6 @@ function showTable(place) {
 async function startSamples() {
   const place = byId("browser");
   if (!place) return;
-  place.style.minHeight = "480px";
   whenNear(place, async () => {
     try {
       Object.assign(samples, await unpack("sample-data"), {names: await unpack("sample-names")});
@@ -3827,7 +3839,8 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     configs = [source.run.config for source in sources]
     names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in OWN[1:]]
     found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
-    return [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
+    found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
+    return sorted(found, key=lambda pair: len({*pair[1]} - {"–"}) < 2)  # last, what one of them has and others lack
 
 
 def environment():

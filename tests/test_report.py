@@ -195,6 +195,14 @@ def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
     assert f"python scripts/ppo_train.py --config {tmp_path / 'a' / 'config.json'} --output_dir NEW_FOLDER" in text
 
 
+def test_what_runs_share_and_differ_in_stands_before_what_one_lacks(tmp_path):
+    make_run(tmp_path / "a", metrics(20), {"alone": 1} | config(lr=1e-5))
+    make_run(tmp_path / "b", metrics(20), config(lr=3e-5))
+    text = seen(page_of(tmp_path, tmp_path / "a", tmp_path / "b"))
+    assert "lr 1e-05 3e-05 alone 1 –" in text
+    assert "healthy It ran to its end: step 20 of 20. 0.250" in text  # why it stopped, beside each verdict
+
+
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
@@ -662,6 +670,50 @@ def test_phone_width_and_dark(browser, site):
     assert sum(map(int, re.findall(r"\d+", ink)[:3])) > 500 > 200 > sum(map(int, re.findall(r"\d+", paper)[:3]))
     browser.execute_script("byId('theme').click()")
     assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 249)"
+
+
+def test_the_top_needs_no_script(browser, site):
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(site.as_uri())
+        text = browser.find_element("id", "main").text
+        height = browser.find_element("id", "curves").size["height"]
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert "Did it learn?" in text and "0.250 (0.175 to 0.343)" in text and "What differs in the settings" in text
+    assert "The curves need JavaScript" in text and height < 200  # no room is kept for what does not come
+
+
+def test_nothing_moves_by_itself(browser, site):
+    visit(browser, site, prefers_reduced_motion="reduce")
+    browser.execute_script("byId('curves').scrollIntoView()")
+    wait(browser, "document.querySelectorAll('.js-plotly-plot').length", "plot")
+    shifts = browser.execute_async_script(
+        "const done = arguments[0]; new PerformanceObserver(list => done(list.getEntries().map(e => e.value)))"
+        ".observe({type: 'layout-shift', buffered: true}); setTimeout(() => done([]), 500)"
+    )
+    assert sum(shifts) < 0.1  # web.dev's bound; 0.27 where no room is kept for charts and samples
+    moving = "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0)"
+    assert browser.execute_script(f"return [{moving}.length, document.getAnimations().length]") == [0, 0]
+
+
+def test_keys_reach_what_a_mouse_does(browser, site):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    visit(browser, site)
+    ActionChains(browser).send_keys(Keys.TAB).perform()
+    assert browser.switch_to.active_element.text == "to the content"
+    assert browser.switch_to.active_element.rect["x"] >= 0  # seen while it has the focus
+    open_samples(browser)
+    head = browser.find_element("css selector", ".head button")
+    head.send_keys(Keys.ENTER)
+    assert browser.execute_script("return samples.sort.by") == "step"
+    unnamed = (
+        "return [...document.querySelectorAll('button, input, select, summary')].filter(e => e.type !== 'hidden' && "
+        "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.closest('label')?.textContent.trim()).length"
+    )
+    assert browser.execute_script(unnamed) == 0
 
 
 def test_static_part_is_markup_of_ours_only(site):

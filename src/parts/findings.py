@@ -144,14 +144,18 @@ def check_length(run: LoggedRun):
 
 def check_repetition(run: LoggedRun):
     """Completions that repeat themselves, by samples.jsonl."""
-    by_step: dict[int, list[float]] = {}
+    by_step: dict[int, list[str]] = {}
     for row in run.samples:
         text = row.get("completion")
         if row.get("kind", "train") == "train" and isinstance(text, str):
             of_step = by_step.setdefault(step_of(row), [])
-            of_step += [repeats(text)] if len(of_step) < TEXTS else []
-    shares = {step: statistics.median(values) for step, values in sorted(by_step.items())}
-    if shares and list(shares.values())[-1] > 0.5:
+            of_step += [text] if len(of_step) < TEXTS else []
+
+    def share(step: int) -> float:
+        return statistics.median(map(repeats, by_step[step]))
+
+    if by_step and share(max(by_step)) > 0.5:
+        shares = {step: share(step) for step in sorted(by_step)}
         run.series["repeats"], last = shares, max(shares)
         run.names["repeats"] = "samples.jsonl"
         saw = f"half of the completions of step {last} consist to {shares[last]:.0%} or more of repeated pieces"

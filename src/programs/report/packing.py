@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from programs.report.sample_rows import all_rows, groups_of
 from programs.report.sources import Source
 
-PROBED = 2000  # rows that tell how well all of them compress
+PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
 GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -55,7 +55,9 @@ def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
 
 def share_that_fits(rows: list[list], room: float) -> float:
     """The share of the rows that fills the room, from what every so many of them take."""
-    some = rows[:: math.ceil(len(rows) / PROBED)]
+    few = rows[:: math.ceil(len(rows) / 50)]
+    mean = sum(map(len, json_of_samples(few))) / len(few)
+    some = rows[:: math.ceil(len(rows) / min(PROBED, max(50, PROBED_BYTES / mean)))]
     return min(1.0, room * len(some) / len(rows) / len(packed(json_of_samples(some))))
 
 

@@ -48,7 +48,8 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     configs = [source.run.config for source in sources]
     names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in OWN[1:]]
     found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
-    return [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
+    found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
+    return sorted(found, key=lambda pair: len({*pair[1]} - {"–"}) < 2)  # last, what one of them has and others lack
 
 
 def environment():

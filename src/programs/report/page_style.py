@@ -101,5 +101,7 @@ main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview 
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
 .hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
+@media(scripting:enabled){#plots{min-height:100vh}#browser{min-height:480px}}
+@media(prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 @media print{.bar,.controls{display:none}}
 """

@@ -6,6 +6,7 @@ from parts.log_reading import as_number, is_finite
 from programs.report.sources import Source
 
 LONGEST = 100_000  # characters of a text that the page holds
+DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
 
@@ -14,6 +15,8 @@ def cut_text(value):
     """A value whose long text is cut, with a word about it."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}… [{len(value) - LONGEST} more characters]"
+    if isinstance(value, list) and len(value) < LONGEST // DIGITS and {*map(type, value)} <= {int, float}:
+        return value  # figures of tokens, the most of a large log
     text = json.dumps(value, ensure_ascii=False, default=str)
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST} more characters]"
 

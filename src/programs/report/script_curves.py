@@ -196,6 +196,7 @@ async function startCurves() {
   document.head.append(library);
   const groups = curves.data.groups.map((group, i) => groupBox(group, i === 0));
   place.append(controls(groups), ...groups);
+  place.style.minHeight = 0; // which kept the place of the charts
   whenTheme.push(redraw);
 }
 """

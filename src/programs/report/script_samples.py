@@ -158,7 +158,6 @@ function showTable(place) {
 async function startSamples() {
   const place = byId("browser");
   if (!place) return;
-  place.style.minHeight = "480px";
   whenNear(place, async () => {
     try {
       Object.assign(samples, await unpack("sample-data"), {names: await unpack("sample-names")});
