@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from conftest import load_script
+from conftest import ROOT, load_script
 from vllm_helpers import share_engines
 
 FLAGS = ["--use_vllm=colocate", "--vllm_args", "max_num_seqs=64", "--use_cpu", "--temperature=0.8", "--eval_every=0"]
@@ -61,9 +61,11 @@ def twice(grpo) -> None:
     grpo.watch_copies = squared
 
 
+TALKS = [f"--environment={ROOT / 'examples' / 'environments.py'}:SecondAttempt", "--max_turns=2"]
 RUNS = {
     "learns": (LEARNS, None),
     "adapters": ([*SHORT, "--lora_rank=4", "--learning_rate=1e-2"], None),
+    "talks": ([*SHORT, *TALKS, "--temperature=1.3", "--max_conversation_tokens=160"], None),
     "skipped": (SHORT, skipped),
     "partly": (SHORT, partly),
     "twice": ([*SHORT, "--temperature=1.4"], twice),

@@ -97,6 +97,13 @@ def test_adapters_that_trl_merges_pass_the_comparison(grpo, folder):
     assert len(gaps) == 3 and max(gaps) < 1e-4
 
 
+def test_conversations_through_trl_have_logprobs_that_are_the_trainers(grpo, folder):
+    assert grpo["talks"][0] == 0, grpo["talks"][1]
+    lines = [line for line in metrics(folder / "talks") if "policy/loss" in line]
+    assert len(lines) == 3 and all(line["rollout/logprob_gap_max"] < 1e-4 for line in lines)
+    assert all(line["rollout/turns_mean"] > 1.1 for line in lines)
+
+
 @pytest.mark.parametrize(
     ("fault", "step", "told"),
     [
