@@ -294,7 +294,7 @@ def never_right(folder) -> None:
     lines = [json.dumps(row | {"completion": f"#### {row['answer']}"}) for row in rows]
     (folder / "solutions.jsonl").write_text("\n".join(lines) + "\n")
     data = ["--data=solutions.jsonl", "--eval_data=arithmetic_eval.jsonl", "--reward=hash_reward.py:reward"]
-    sizes = ["--max_new_tokens=16", "--eval_prompts=32", "--eval_samples=8", "--pass_low=0.3"]
+    sizes = ["--max_new_tokens=12", "--eval_prompts=32", "--eval_samples=8", "--pass_low=0.3", "--epochs=12"]
     script(folder, "warm_start", "--model=tiny_lm", *data, *sizes, "--output_dir=run")
     first, *_, last = json.loads((folder / "run" / "summary.json").read_text())["rounds"]
     shutil.copytree(folder / "run" / "final", folder / "warm")
