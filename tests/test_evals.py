@@ -288,7 +288,27 @@ def moved_run(folder) -> None:
     (folder / "run.sh").write_text(MOVED)
 
 
+def never_right(folder) -> None:
+    """The warm start with solutions in the form that the reward pays."""
+    rows = [json.loads(line) for line in (folder / "arithmetic_train.jsonl").read_text().splitlines()[:200]]
+    lines = [json.dumps(row | {"completion": f"#### {row['answer']}"}) for row in rows]
+    (folder / "solutions.jsonl").write_text("\n".join(lines) + "\n")
+    data = ["--data=solutions.jsonl", "--eval_data=arithmetic_eval.jsonl", "--reward=hash_reward.py:reward"]
+    sizes = ["--max_new_tokens=12", "--eval_prompts=32", "--eval_samples=8", "--pass_low=0.3", "--epochs=12"]
+    script(folder, "warm_start", "--model=tiny_lm", *data, *sizes, "--output_dir=run")
+    first, *_, last = json.loads((folder / "run" / "summary.json").read_text())["rounds"]
+    shutil.copytree(folder / "run" / "final", folder / "warm")
+    passes = round(first["pass_rate"] * first["samples"])
+    (folder / "start.json").write_text(json.dumps({"samples": first["samples"], "passes": passes}))
+    (folder / "result.json").write_text(json.dumps({"before": first["pass_rate"], "after": last["pass_rate"]}))
+    (folder / "answer.md").write_text(
+        "No sample passes, so every group scores 0 alike and has no advantage.\n"
+        "python scripts/ppo_train.py --algorithm grpo --model warm --reward hash_reward.py:reward …\n"
+    )
+
+
 MADE = {
+    "never-right": never_right,
     "own-ppo-script": own_ppo,
     "code-reward": code_reward,
     "second-attempt-trainer": second_attempt,
@@ -364,6 +384,16 @@ WRONG = {
             "answer.md": "Safe.\n",
         },
         [0, 1, 2],
+    ),
+    "held-out prompts among the solutions, and GRPO for longer": (
+        "never-right",
+        {
+            "start.json": '{"samples": 512, "passes": 0}',
+            "result.json": '{"before": 0.0, "after": 0.0}',
+            "solutions.jsonl": '{"prompt": "34+71=", "completion": "#### 105"}\n',
+            "answer.md": "Train with GRPO for 600 steps in the place of 60.\n",
+        },
+        [1, 2, 3, 4],
     ),
     "RL because the boss said so": ("is-rl-right", {"answer.md": "Use GRPO with a length reward.\n"}, [0, 1, 2]),
 }

@@ -76,7 +76,8 @@ OUTPUT = "runs/notebook"  # folder for the script of the last cell
 
 # %% [markdown] data-text
 # ## Data and model
-# What the model is given, and what it does with it before any training.
+# What the model is given, and what it does with it before any training. Where it is never right, GRPO has nothing to
+# reinforce: the cell below prints the warm start that comes first (`scripts/warm_start.py`).
 
 # %% data
 import copy
@@ -133,7 +134,15 @@ for i in range(min(8, len(tried))):
 equal = [len(set(scores[i : i + GROUP_SIZE])) == 1 for i in range(0, len(scores), GROUP_SIZE)]
 print(f"mean score {statistics.fmean(scores):.3f}; groups that all score the same: {sum(equal)} of {len(equal)}")
 if all(equal):
-    print("WARNING: no group teaches anything; try easier prompts, a graded reward, or a larger GROUP_SIZE")
+    print(
+        "WARNING: no group teaches anything; try easier prompts, a graded reward, a larger GROUP_SIZE, or a warm start:"
+    )
+if not any(value is not None and value >= 1 for value in next(iter(parts.values()))):  # GRPO has nothing to reinforce
+    flags = f"--self --min_rounds 1 --model {MODEL} --data {DATA} --max_new_tokens {MAX_NEW_TOKENS}"
+    rewards = " ".join(f"--reward '{spec}'" for spec in REWARDS)
+    held = f" --eval_data {EVAL_DATA}" if EVAL_DATA else ""
+    print(f"python {bundle}/scripts/warm_start.py {flags}{held} {rewards} --output_dir {OUTPUT}_warm")
+    print(f"# then MODEL = '{OUTPUT}_warm/final'; with worked solutions leave --self out: references/warm_start.md")
 
 # %% [markdown] idea-text
 # ## Your idea here

@@ -264,3 +264,36 @@ def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
         and "--max-logprobs" in told
         and not (tmp_path / "run").exists()
     )
+
+
+# ------------------------------------------------------------------------------------------------ warm_start.py
+
+
+def test_a_warm_start_samples_with_vllm_and_its_weights_follow(folder, tmp_path):
+    """Round 1 trains on vLLM's samples of the start; the held-out log-probs after it are the new policy's, not its."""
+    flags = ["--self", "--samples=4", "--prompts_per_round=16", "--rounds=1", "--min_rounds=1", "--min_format=0"]
+    flags += ["--max_prompt_tokens=40", "--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4", "--pass_low=0"]
+    flags += ["--rollout_engine=vllm", "--check_sync=1", f"--data={folder / 'train.jsonl'}", "--min_entropy=0"]
+    flags += [f"--eval_data={folder / 'eval.jsonl'}", f"--output_dir={tmp_path / 'run'}"]
+    assert load_script("warm_start").main(flags) == 0
+    rounds = tmp_path / "run" / "rounds"
+    sampled = [line for part in sorted((rounds / "round-001/samples").iterdir()) for line in part.open()]
+    sampled, told = [*map(json.loads, sampled)], [*map(json.loads, (rounds / "round-001/supervised.jsonl").open())]
+    assert len(sampled) == 64 and {(one["row"], one["text"]) for one in told} <= {
+        (one["row"], one["text"]) for one in sampled if one["passed"]
+    }
+    after = [json.loads(line) for part in (rounds / "round-001/held_out").iterdir() for line in part.open()]
+    prompts = {json.dumps(row["prompt"]): row for row in map(json.loads, (folder / "eval.jsonl").open())}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_LM)
+    for source, same in ((tmp_path / "run" / "final", True), (TINY_LM, False)):
+        model, gaps = transformers.AutoModelForCausalLM.from_pretrained(source).eval(), []
+        for one in after:
+            row = prompts[json.dumps(one["prompt"])]
+            ids = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)[
+                "input_ids"
+            ]
+            with torch.no_grad():
+                logprobs = model(torch.tensor([ids + one["ids"]])).logits[0, len(ids) - 1 : -1].log_softmax(-1)
+            said = logprobs.gather(1, torch.tensor(one["ids"])[:, None]).sum().item()
+            gaps.append(abs(said - one["logprob"]))
+        assert (max(gaps) < 1e-3) == same, gaps

@@ -100,6 +100,7 @@ class Config(BaseConfig):
 
     # what the parts read and this program does not offer
     load_in_4bit = False
+    logits_chunk = 2**26
     merge_lora = True
     environment = ""
 

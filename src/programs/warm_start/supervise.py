@@ -164,13 +164,8 @@ def write_policy(models: Models, folder: Path) -> None:
 
 
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
-    """Train on solutions and write the round's policy/ and training.json.
-
-    Sampled solutions are those of all rounds, and the model as it came learns them (STaR, arXiv 2203.14465, 3.1):
-    what the first few taught too much is not carried on. Given ones are the same in each round, which goes on training.
-    """
-    folder, rows = shop.round_folder(number), training_rows(shop, solutions)
-    models = shop.load(0 if shop.config.samples_solutions else number - 1)
+    """Train the policy on solutions and write the round's policy/ and training.json."""
+    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(number - 1)
     settings = (models.policy.config.get_text_config(), models.policy.generation_config)
     pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
