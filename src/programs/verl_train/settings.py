@@ -162,8 +162,6 @@ class Config(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
-    micro_batch_tokens: int = setting(8192, "tokens, pads included, per forward and backward pass", positive=True)
-    share_prompts: bool = setting(True, "a group's prompt is run once, and no pads, where this saves time")
     micro_batch_tokens: int = setting(
         8192,
         "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
