@@ -69,6 +69,7 @@ class BaseConfig:
 
     reuse_prefill = True  # a setting of those that sample in every step
     eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
 
 
 # ----------------------------------------------------------------- tables (src/programs/generate_dockerfile/tables.py)

@@ -70,6 +70,7 @@ FLOORS = (
     "vllm_options",
     "generators",
     "sampling_vllm",
+    "early_scores",
     "rollouts",
     "memory",
     "optimizer",

@@ -15,6 +15,7 @@ class BaseConfig:
 
     reuse_prefill = True  # a setting of those that sample in every step
     eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
