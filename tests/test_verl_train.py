@@ -252,6 +252,7 @@ REFUSED = [
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),
     ("--algorithm gdpo --dynamic_sampling", "dynamic_sampling"),
+    ("--algorithm dapo --max_oversampling 2", "max_oversampling"),
     ("--algorithm gspo --batch_size 16", "batch_size 16"),
     ("--backend megatron --precision fp32", "precision fp32 with megatron"),
     ("--tensor_parallel 2", "tensor_parallel"),
