@@ -121,6 +121,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -938,11 +939,15 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
             future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """`gather`, within the loop; where one fails, the others are cancelled."""
@@ -1112,6 +1117,8 @@ class Reward:
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
+        self.slow = False  # whether functions took long beside sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
@@ -1122,10 +1129,13 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
-        """Raw results by function; async ones run together."""
+    def run(
+        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
+    ) -> dict[str, list]:
+        """Raw results by function, those `known` among them; async ones run together."""
         arguments = reward_arguments(rows, completions, completion_ids)
-        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        asked = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, arguments) for name, function in asked.items()}
         owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
         try:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))
@@ -1138,14 +1148,18 @@ class Reward:
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
         results = {name: [next(found) for _ in own] for name, own in calls.items()}
-        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
-        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
+        """Return (scores [n], {function: list of n floats or None}) for n completions.
+
+        Args:
+            known: raw results by function, of those that have been called already.
+        """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids)
-        parts = {name: checked_scores(name, result, completions) for name, result in results.items()}
+        results = self.run(rows, completions, completion_ids, known or {})
+        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))

@@ -126,6 +126,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -1336,11 +1337,15 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
             future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """`gather`, within the loop; where one fails, the others are cancelled."""

@@ -2027,6 +2027,14 @@ rollout/samples
   with dynamic_sampling: completions sampled in this step, those of replaced groups included
   + near batch_size
   ! batch_size × (1 + max_refills): too few groups differ
+rollout/rounds
+  with dynamic_sampling: rounds in which they were sampled
+  + 1 or 2
+  ! 1 + max_refills: a higher max_oversampling, or other prompts
+rollout/unused
+  with dynamic_sampling: those of groups that differ, but that the batch had no place for
+  + 0 without max_oversampling, else small beside batch_size
+  ! a large share: a lower max_oversampling
 rollout/tokens_per_s
   sampled tokens of all processes per second of sampling
   + steady
@@ -2097,7 +2105,7 @@ time/teacher
   + small beside time/rollout
   ! the server is the bottleneck
 time/reward
-  seconds in the reward functions
+  seconds in the reward functions, after sampling: those that score_while_sampling hides are not counted
   + small
   ! beside time/rollout: make the functions async, or cheaper
 time/update

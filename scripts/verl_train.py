@@ -126,6 +126,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -283,6 +284,11 @@ class Config(BaseConfig):
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
     environment: str = setting(
         "",
         "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
@@ -354,6 +360,10 @@ class Config(BaseConfig):
         "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
         "replaced too",
         several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
@@ -615,7 +625,7 @@ READ_BY = {  # settings that only some values of a choice read
     "kl_cov_coef": ("loss", {"kl_cov"}),
     "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
     "norm_length": ("aggregation", {"fixed_length"}),
-    "max_refills": ("dynamic_sampling", {True}),
+    **dict.fromkeys(("max_refills", "max_oversampling"), ("dynamic_sampling", {True})),
 }
 GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
 
@@ -639,6 +649,7 @@ def check_algorithm(config: BaseConfig) -> None:
     need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
     below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
     need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
     usual = type(config)(algorithm=c.algorithm)
@@ -1218,11 +1229,15 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
             future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """`gather`, within the loop; where one fails, the others are cancelled."""
@@ -1392,6 +1407,8 @@ class Reward:
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
+        self.slow = False  # whether functions took long beside sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
@@ -1402,10 +1419,13 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
-        """Raw results by function; async ones run together."""
+    def run(
+        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
+    ) -> dict[str, list]:
+        """Raw results by function, those `known` among them; async ones run together."""
         arguments = reward_arguments(rows, completions, completion_ids)
-        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        asked = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, arguments) for name, function in asked.items()}
         owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
         try:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))
@@ -1418,14 +1438,18 @@ class Reward:
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
         results = {name: [next(found) for _ in own] for name, own in calls.items()}
-        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
-        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
+        """Return (scores [n], {function: list of n floats or None}) for n completions.
+
+        Args:
+            known: raw results by function, of those that have been called already.
+        """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids)
-        parts = {name: checked_scores(name, result, completions) for name, result in results.items()}
+        results = self.run(rows, completions, completion_ids, known or {})
+        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -3207,6 +3231,7 @@ FIXED = {
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
+    "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "attn_implementation": (
@@ -3227,6 +3252,7 @@ NOTES = {
     "rollout_engine": "engine of one process; verl samples with --verl_rollout",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
+    "score_while_sampling": "verl decides when a reward is called",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
@@ -3695,6 +3721,7 @@ def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
     usual = Config()
     told = (
+        "score_while_sampling",
         "rollout_engine",
         "rollout_batch_size",
         "reuse_prefill",

@@ -59,6 +59,7 @@ import itertools
 import json
 import math
 import os
+import queue
 import random
 import shlex
 import shutil
@@ -73,7 +74,7 @@ import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -135,6 +136,7 @@ class BaseConfig:
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = 0  # of those that evaluate as they train
+    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False):
@@ -1211,11 +1213,15 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
             future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """`gather`, within the loop; where one fails, the others are cancelled."""
@@ -1385,6 +1391,8 @@ class Reward:
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
+        self.slow = False  # whether functions took long beside sampling
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
@@ -1395,10 +1403,13 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row)
 
-    def run(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]) -> dict[str, list]:
-        """Raw results by function; async ones run together."""
+    def run(
+        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
+    ) -> dict[str, list]:
+        """Raw results by function, those `known` among them; async ones run together."""
         arguments = reward_arguments(rows, completions, completion_ids)
-        calls = {name: reward_calls(function, arguments) for name, function in self.functions.items()}
+        asked = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, arguments) for name, function in asked.items()}
         owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
         try:
             found = iter(answers([call for own in calls.values() for call in own], self.limits))
@@ -1411,14 +1422,18 @@ class Reward:
             error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
             raise error from failed.__cause__
         results = {name: [next(found) for _ in own] for name, own in calls.items()}
-        return {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
 
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
-        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
+        """Return (scores [n], {function: list of n floats or None}) for n completions.
+
+        Args:
+            known: raw results by function, of those that have been called already.
+        """
         if not rows:  # more processes than held-out prompts
             return [], {}
-        results = self.run(rows, completions, completion_ids)
-        parts = {name: checked_scores(name, result, completions) for name, result in results.items()}
+        results = self.run(rows, completions, completion_ids, known or {})
+        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
             for i in range(len(rows))
@@ -2336,6 +2351,19 @@ def steps_between_looks(device) -> int:
     return 1 if device.type == "cpu" else 8
 
 
+class Ended:
+    """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
+
+    def __init__(self, tell: Callable, numbers: list[int]):
+        self.tell, self.numbers, self.told = tell, numbers, set()
+
+    def look(self, rows, tokens, lengths) -> None:
+        """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
+        new = [row for row in rows.tolist() if row not in self.told]
+        self.told.update(new)
+        self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
+
+
 class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
@@ -2346,13 +2374,14 @@ class HFEngine:
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
 
-    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+    def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
 
         Args:
             prompts: token ids, any lengths.
             noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
                 the rest of its batch; None decodes greedily.
+            tell: called now and then with [(number of a prompt, its completion's ids), …] that have ended since.
 
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
@@ -2360,7 +2389,8 @@ class HFEngine:
         outputs = [None] * len(prompts)
         for rows in self.batches(list(map(len, prompts))):
             batch = [prompts[i] for i in rows]
-            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows])
+            ended = tell and Ended(tell, rows)
+            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows], ended=ended)
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
@@ -2392,13 +2422,14 @@ class HFEngine:
             states, mask = states[index], mask[index]
         return states, mask, cache
 
-    def sample(self, states, mask, cache, noise, leave=None) -> list[tuple[list[int], list[float]]]:
+    def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them.
 
         Args:
             states: [B, H] after the last token of each.
             mask: [B, T], 1 on the tokens of the texts.
             leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+            ended: an Ended, to be told of rows.
         """
         import torch
 
@@ -2417,10 +2448,12 @@ class HFEngine:
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
                 token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
-                ended = running & torch.isin(token, ends)
-                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
-                running &= ~ended
+                ending = running & torch.isin(token, ends)
+                lengths[rows] = torch.where(ending, t + 1, lengths[rows])
+                running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
+                if ended and t % every == every - 1:
+                    ended.look(rows[~running], tokens, lengths)
                 if not alive or t + 1 == limit:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
@@ -2434,6 +2467,8 @@ class HFEngine:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        if ended:
+            ended.look(torch.arange(n), tokens, lengths)
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
     def step(self, token, mask, cache, padded: bool) -> tuple:
@@ -2732,6 +2767,16 @@ def restore_rng(states: dict) -> None:
         torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
 
 
+def same_rng(one: dict, other: dict) -> bool:
+    """Whether two states are the same: nothing was drawn between them."""
+    import numpy as np
+    import torch
+
+    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
+    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
+    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
+
+
 @contextlib.contextmanager
 def untouched_generators(seed: int | None = None) -> Iterator[None]:
     """Leave the generators as they were, whatever the block draws from them, or seeds.
@@ -2907,6 +2952,134 @@ class VllmEngine:
         ]
 
 
+# ---------------------------------------------------------------------------- early scores (src/parts/early_scores.py)
+
+WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
+
+
+def scores_alone(function) -> bool:
+    """Whether a reward scores each completion by itself: one of one sample, or one whose `needs_group` is False."""
+    if isinstance(function, PerSample):
+        return True
+    alone = getattr(function, "needs_group", None) is False and not hasattr(function, "load_state_dict")
+    return alone and all(map(scores_alone, getattr(function, "functions", ())))
+
+
+class EarlyScores:
+    """What reward functions say of completions that have ended, asked while the others are sampled.
+
+    It is what they would say of all rows in order: where one raises or draws random numbers, none of it counts.
+    """
+
+    def __init__(self, functions: dict, reward: Reward, models: Models, rows: list[dict]):
+        columns = {name: None for row in rows for name in row["columns"]}  # of all rows, as a batch has them
+        self.rows = [row | {"columns": {name: row["columns"].get(name) for name in columns}} for row in rows]
+        self.groups, self.waiting = [id(row) for row in rows], Counter(map(id, rows))
+        self.functions, self.reward, self.models = functions, reward, models
+        self.ids, self.asked, self.failed, self.before = {}, [], False, rng_state()
+
+    def sample(self, engine, prompts: list[list[int]], noise) -> tuple[list, float]:
+        """(what `engine.generate` returns, when that was), with completions scored as they end."""
+        ended, gone = queue.SimpleQueue(), threading.Event()
+
+        def tell(completions: list[tuple[int, list[int]]]) -> None:
+            if gone.is_set():
+                raise InterruptedError("nobody waits for these samples")
+            ended.put(completions)
+
+        def generate() -> tuple[list, float]:
+            if self.models.device.type == "cuda":  # each thread has its own current device
+                import torch
+
+                torch.cuda.set_device(self.models.device)
+            return engine.generate(prompts, noise, tell), time.perf_counter()
+
+        with ThreadPoolExecutor(1, "sampler") as pool:
+            sampled = pool.submit(generate)
+            sampled.add_done_callback(lambda _: ended.put(None))
+            try:
+                while (completions := ended.get()) is not None:
+                    self.score(completions)
+            except BaseException:
+                gone.set()
+                raise
+            return sampled.result()
+
+    def score(self, completions: list[tuple[int, list[int]]]) -> None:
+        """Ask the functions about completions (row, ids) that have ended."""
+        if self.failed or not completions:
+            return
+        self.ids |= completions
+        self.waiting.subtract(self.groups[row] for row, _ in completions)
+        whole = {self.groups[row] for row, _ in completions if not self.waiting[self.groups[row]]}
+        of_groups = [row for row, group in enumerate(self.groups) if group in whole]
+        try:
+            for name, function in self.functions.items():
+                rows = [row for row, _ in completions] if scores_alone(function) else of_groups
+                self.ask(name, function, rows)
+        except Exception:  # it will be raised again, by all rows in order
+            self.failed = True
+
+    def ask(self, name: str, function, rows: list[int]) -> None:
+        """Call a function for some rows; what is to be awaited is begun."""
+        if not rows:
+            return
+        texts = [visible_text(self.models.tokenizer, self.ids[row], self.models.eos_ids) for row in rows]
+        arguments = reward_arguments([self.rows[row] for row in rows], texts, [self.ids[row] for row in rows])
+        calls = reward_calls(function, arguments)
+        owners = [[row] for row in rows] if isinstance(function, PerSample) else [rows]
+        for owned, call in zip(owners, calls, strict=True):
+            answer = call()
+            if inspect.isawaitable(answer):
+                answer = reward_loop().start([(0, call, answer)], self.reward.limits)
+            self.asked.append((name, owned, answer))
+
+    def results(self) -> dict[str, list]:
+        """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
+        found = {name: [None] * len(self.rows) for name in self.functions}
+        try:
+            for name, rows, answer in [] if self.failed else self.asked:
+                value = answer.result()[0] if isinstance(answer, Future) else answer
+                values = value.tolist() if hasattr(value, "tolist") else value
+                values = [value] if isinstance(self.functions[name], PerSample) else list(values)
+                for row, one in zip(rows, values, strict=True):
+                    found[name][row] = one
+        except Exception:
+            self.failed = True
+        finally:
+            for *_, answer in self.asked:
+                if isinstance(answer, Future):
+                    answer.cancel()
+        drawn = not same_rng(self.before, rng_state())
+        if drawn and not self.failed:
+            self.reward.in_turn = True
+            say("note: a reward draws random numbers: all are called after sampling, in the order of the rows")
+        if drawn or self.failed:
+            restore_rng(self.before)
+            return {}
+        return found
+
+
+def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
+    """EarlyScores of the functions that `score_while_sampling` names; None where there are none, or vLLM samples.
+
+    Those that score each alone are called so once they have been slow; it changes no score.
+    """
+    how = config.score_while_sampling
+    if how == "never" or not rows or not isinstance(engine, HFEngine) or reward.in_turn:
+        return None
+    chosen = reward.functions
+    if how == "samples":
+        chosen = {name: function for name, function in chosen.items() if reward.slow and scores_alone(function)}
+    return EarlyScores(chosen, reward, models, rows) if chosen else None
+
+
+def note_speed(reward, start: float, sampled: float) -> None:
+    """Note whether rewards that were called from `sampled` on are slow beside sampling, which began at `start`."""
+    if isinstance(reward, Reward):
+        reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
+
+
 # ------------------------------------------------------------------------------------ rollouts (src/parts/rollouts.py)
 
 
@@ -2917,10 +3090,15 @@ def collect(
 
     def complete(mine: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        outputs = engine.generate([row["prompt_ids"] for row in mine], draws)
-        sampled = time.perf_counter()
+        prompts, early = [row["prompt_ids"] for row in mine], early_scores(config, models, engine, reward, mine)
+        if early:
+            outputs, sampled = early.sample(engine, prompts, draws)
+        else:
+            outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
+        known = [early.results()] if early else []
+        scores, parts = reward(mine, texts, [ids for ids, _ in outputs], *known)
+        note_speed(reward, start, sampled)
         count_seconds(timer, start, sampled)
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):

@@ -44,7 +44,7 @@ from parts.shaping import all_equal, overlong_penalty, reward_parts, shape_rewar
 from programs.ppo_train.experience import advantages_of, contributing, make_experience
 from programs.ppo_train.metrics import sample_metrics
 from programs.ppo_train.models import load_models, make_critic
-from programs.ppo_train.rollout import rollout
+from programs.ppo_train.rollout import groups_to_sample, kept_lately, rollout
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.update import accumulate_gradients, make_optimizer, policy_terms, update
 
@@ -1478,13 +1478,13 @@ class FakeReward:
         return scores, {"a": scores}
 
 
-def fake_rollout(config, prompt_ids, step=0, start=0):
+def fake_rollout(config, prompt_ids, step=0, start=0, **given):
     """The engine, and what rollout returns."""
     tokenizer = SimpleNamespace(decode=lambda ids, **_: str(ids), eos_token_id=2, pad_token_id=0)
     models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[2], pad_id=0, device=CPU)
     rows = [{"prompt": str(i), "prompt_ids": [i], "columns": {}} for i in prompt_ids]
     engine = FakeEngine()
-    return engine, rollout(config, models, engine, FakeReward(), rows, step, start, {})
+    return engine, rollout(config, models, engine, FakeReward(), rows, step, start, {}, **given)
 
 
 def dynamic_config(**settings):
@@ -1557,6 +1557,39 @@ def test_a_group_is_of_equal_score_by_each_reward_where_these_are_compared_each(
     for sample in unlike:
         sample["weights"] = {"a": 2.0, "b": 1.0}
     assert experience_of(make_config(advantage="gdpo"), unlike)[1]["advantages"].abs().max() > 0.5
+
+
+def test_a_round_samples_as_many_groups_as_the_share_kept_lately_asks_for():
+    """n p - sqrt(n p (1 - p)) >= missing: by trying n = 1, 2, …"""
+
+    def enough(missing: int, p: float) -> int:
+        return next(n for n in range(1, 999) if n * p - (n * p * (1 - p)) ** 0.5 >= missing - 1e-9)
+
+    config = dynamic_config(max_oversampling=20.0)
+    for missing, kept, sampled in ((4, 5.0, 10.0), (16, 3.0, 9.0), (1, 9.0, 10.0), (8, 7.0, 7.0)):
+        assert groups_to_sample(config, missing, [kept, sampled]) == enough(missing, kept / sampled)
+    capped = dynamic_config(max_oversampling=1.5)
+    assert groups_to_sample(capped, 4, [1.0, 10.0]) == 6 and groups_to_sample(capped, 4, [0.0, 10.0]) == 6
+    assert groups_to_sample(capped, 1, [1.0, 10.0]) == 1 and groups_to_sample(capped, 4, [0.0, 0.0]) == 4
+    assert groups_to_sample(dynamic_config(), 4, [1.0, 10.0]) == 4, "not unless asked for"
+
+
+def test_what_a_larger_round_samples_too_much_is_counted_and_not_used():
+    """Half of the prompts teach nothing; with 8 groups for 4 places, one round is enough."""
+    prompt_ids = [*range(10, 30), *range(100, 120)]
+    plain, (expected, few, _) = fake_rollout(dynamic_config(), prompt_ids)
+    config = dynamic_config(max_oversampling=3.0)
+    lately = [0.9, 3.0]
+    engine, (batch, drawn, position) = fake_rollout(config, prompt_ids, lately=lately)
+    assert len(engine.calls) == 1 < len(plain.calls) and len(drawn) == 48 and position == 12
+    assert prompts_of(batch) == prompts_of(expected) and not any(s["filler"] for s in batch), "the first that differ"
+    assert np.array_equal(engine.calls[0][1][:16], plain.calls[0][1]), "the noise of a round without"
+    differing = sum(i >= 100 for i in prompts_of(drawn))
+    metrics = sample_metrics(config, collate(batch[:4], 0, CPU), drawn, {"rollout": 1.0})
+    assert metrics["rollout/unused"] == 4 * (differing - 4) > 0 and metrics["rollout/rounds"] == 1
+    metrics = sample_metrics(config, collate(batch[:4], 0, CPU), few, {"rollout": 1.0})
+    assert metrics["rollout/unused"] == 0 and metrics["rollout/rounds"] == len(plain.calls)
+    assert kept_lately(config, lately, drawn) == pytest.approx([0.9 * 0.9 + differing, 0.9 * 3.0 + 12])
 
 
 def test_without_dynamic_sampling_there_is_one_round():
@@ -1697,6 +1730,8 @@ def test_an_unknown_name_is_refused(capsys):
         ({"batch_size": 120, "group_size": 8, "minibatches": 7}, "multiple of 56; try --batch_size 168"),
         ({"group_size": 0}, "got group_size 0; expected more than 0"),
         ({"max_refills": -1}, "got max_refills -1; expected 0 or more"),
+        ({"algorithm": "dapo", "max_oversampling": 0.5}, "got max_oversampling 0.5; expected 1 or more"),
+        ({"max_oversampling": 2.0}, "max_oversampling 2.0 with dynamic_sampling False"),
         ({"sapo_tau_neg": 0.0}, "sapo_tau_neg 0.0; expected more than 0"),
     ],
 )

@@ -258,6 +258,7 @@ REFUSED = [
     ("--lr_schedule linear", "lr_schedule linear"),
     ("--algorithm gdpo --dynamic_sampling", "dynamic_sampling"),
     ("--algorithm grpo --keep_between 0.1 0.9", "--keep_between without dynamic_sampling"),
+    ("--algorithm dapo --max_oversampling 2", "max_oversampling"),
     ("--algorithm gspo --batch_size 16", "batch_size 16"),
     ("--backend megatron --precision fp32", "precision fp32 with megatron"),
     ("--tensor_parallel 2", "tensor_parallel"),

@@ -73,6 +73,7 @@ FLOORS = (
     "vllm_options",
     "generators",
     "sampling_vllm",
+    "early_scores",
     "rollouts",
     "memory",
     "gradient_sums",

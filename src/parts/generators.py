@@ -26,6 +26,16 @@ def restore_rng(states: dict) -> None:
         torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
 
 
+def same_rng(one: dict, other: dict) -> bool:
+    """Whether two states are the same: nothing was drawn between them."""
+    import numpy as np
+    import torch
+
+    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
+    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
+    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
+
+
 @contextlib.contextmanager
 def untouched_generators(seed: int | None = None) -> Iterator[None]:
     """Leave the generators as they were, whatever the block draws from them, or seeds.

@@ -88,7 +88,7 @@ READ_BY = {  # settings that only some values of a choice read
     "kl_cov_coef": ("loss", {"kl_cov"}),
     "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
     "norm_length": ("aggregation", {"fixed_length"}),
-    "max_refills": ("dynamic_sampling", {True}),
+    **dict.fromkeys(("max_refills", "max_oversampling"), ("dynamic_sampling", {True})),
 }
 GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
 
@@ -112,6 +112,7 @@ def check_algorithm(config: BaseConfig) -> None:
     need(not gdpo, "got advantage gdpo with the KL in the reward, which it would not see; try --kl_in loss")
     below = c.missing_eos_penalty or c.overlong_share or (c.kl_coef and in_reward)
     need(c.advantage != "maxrl" or not below, "got maxrl with a penalty or KL in the reward; expected scores >= 0")
+    need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
     usual = type(config)(algorithm=c.algorithm)

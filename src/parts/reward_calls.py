@@ -63,11 +63,15 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
-        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+        future = self.start(jobs, limits)
         try:
             return future.result()
         finally:
             future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """`gather`, within the loop; where one fails, the others are cancelled."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from parts.early_scores import early_scores, note_speed
 from parts.messages import UserError
 from parts.models import Models
 from parts.processes import dealt, gather_rows, world
@@ -18,10 +19,15 @@ def collect(
 
     def complete(mine: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        outputs = engine.generate([row["prompt_ids"] for row in mine], draws)
-        sampled = time.perf_counter()
+        prompts, early = [row["prompt_ids"] for row in mine], early_scores(config, models, engine, reward, mine)
+        if early:
+            outputs, sampled = early.sample(engine, prompts, draws)
+        else:
+            outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
-        scores, parts = reward(mine, texts, [ids for ids, _ in outputs])
+        known = [early.results()] if early else []
+        scores, parts = reward(mine, texts, [ids for ids, _ in outputs], *known)
+        note_speed(reward, start, sampled)
         count_seconds(timer, start, sampled)
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(mine, outputs, strict=True)):

@@ -30,6 +30,19 @@ def steps_between_looks(device) -> int:
     return 1 if device.type == "cpu" else 8
 
 
+class Ended:
+    """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
+
+    def __init__(self, tell: Callable, numbers: list[int]):
+        self.tell, self.numbers, self.told = tell, numbers, set()
+
+    def look(self, rows, tokens, lengths) -> None:
+        """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
+        new = [row for row in rows.tolist() if row not in self.told]
+        self.told.update(new)
+        self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
+
+
 class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
@@ -40,13 +53,14 @@ class HFEngine:
     def sync(self, step: int = 0) -> None:
         """The sampler is the policy: there are no weights to copy."""
 
-    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
+    def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
 
         Args:
             prompts: token ids, any lengths.
             noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
                 the rest of its batch; None decodes greedily.
+            tell: called now and then with [(number of a prompt, its completion's ids), …] that have ended since.
 
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
@@ -54,7 +68,8 @@ class HFEngine:
         outputs = [None] * len(prompts)
         for rows in self.batches(list(map(len, prompts))):
             batch = [prompts[i] for i in rows]
-            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows])
+            ended = tell and Ended(tell, rows)
+            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows], ended=ended)
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
@@ -86,13 +101,14 @@ class HFEngine:
             states, mask = states[index], mask[index]
         return states, mask, cache
 
-    def sample(self, states, mask, cache, noise, leave=None) -> list[tuple[list[int], list[float]]]:
+    def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them.
 
         Args:
             states: [B, H] after the last token of each.
             mask: [B, T], 1 on the tokens of the texts.
             leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+            ended: an Ended, to be told of rows.
         """
         import torch
 
@@ -111,10 +127,12 @@ class HFEngine:
                 dist = torch.log_softmax(logits / self.config.temperature, dim=-1)  # [rows, V]
                 token = dist.argmax(-1) if noise is None else inverse_cdf(dist, noise[rows, t])  # [rows]
                 tokens[rows, t], logprobs[rows, t] = token, dist.gather(-1, token[:, None]).squeeze(-1)
-                ended = running & torch.isin(token, ends)
-                lengths[rows] = torch.where(ended, t + 1, lengths[rows])
-                running &= ~ended
+                ending = running & torch.isin(token, ends)
+                lengths[rows] = torch.where(ending, t + 1, lengths[rows])
+                running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
+                if ended and t % every == every - 1:
+                    ended.look(rows[~running], tokens, lengths)
                 if not alive or t + 1 == limit:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
@@ -128,6 +146,8 @@ class HFEngine:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
+        if ended:
+            ended.look(torch.arange(n), tokens, lengths)
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
     def step(self, token, mask, cache, padded: bool) -> tuple:

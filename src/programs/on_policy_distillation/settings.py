@@ -36,6 +36,11 @@ class Config(BaseConfig):
     reward_retries: int = setting(
         2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
     )
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
     output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout

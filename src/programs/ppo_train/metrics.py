@@ -58,6 +58,9 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
         metrics["reward/zero_std_frac"] = statistics.fmean(all_equal(config, group) for group in groups)
     if config.dynamic_sampling:
         metrics["rollout/samples"] = len(samples)
+        metrics["rollout/rounds"] = 1 + max(s.get("round", 0) for s in samples)
+        differ = sum(not all_equal(config, group) for group in groups)
+        metrics["rollout/unused"] = max(0, differ * config.group_size - config.batch_size)
     if "ref_logprobs" in batch and "old_logprobs" in batch:
         metrics["kl/ref"] = masked_mean(batch["kl"], batch["response_mask"]).item()
         metrics["kl/ref_completion"] = batch["kl"].sum(1).mean().item()

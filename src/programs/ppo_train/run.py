@@ -33,7 +33,7 @@ from programs.ppo_train.environment_rollout import check_positions, converse
 from programs.ppo_train.experience import make_experience
 from programs.ppo_train.metrics import evaluate, sample_metrics
 from programs.ppo_train.models import load_models, load_reward
-from programs.ppo_train.rollout import rollout
+from programs.ppo_train.rollout import kept_lately, rollout
 from programs.ppo_train.settings import Config, check_environment, parse_config
 from programs.ppo_train.update import make_optimizer, update
 
@@ -74,11 +74,11 @@ def train(config: Config) -> int:
     optimizer = make_optimizer(config, models)
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
-    state = fresh_state(kl_coef=config.kl_coef, pass_rates={})
+    state = fresh_state(kl_coef=config.kl_coef, pass_rates={}, kept=[0.0, 0.0])
     if checkpoint:
         saved = restore(models, optimizer, scaler, checkpoint)
         saved.setdefault("prompts", saved["step"] * config.batch_size // config.group_size)  # runs older than the key
-        saved.setdefault("pass_rates", {})
+        saved = {"pass_rates": {}, "kept": state["kept"]} | saved
         state = {key: saved[key] for key in state}
     engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
     make_folder(config)
@@ -99,8 +99,11 @@ def train(config: Config) -> int:
 
             # rollout: every process samples its share of the prompts and gets the whole batch
             engine.sync(step)
-            begun, rates = state["prompts"], state["pass_rates"]
-            samples, drawn, prompts = rollout(config, models, engine, reward, rows, step, begun, timer, sample, rates)
+            begun, rates, lately = state["prompts"], state["pass_rates"], state["kept"]
+            samples, drawn, prompts = rollout(
+                config, models, engine, reward, rows, step, begun, timer, sample, lately, rates
+            )
+            state["kept"] = kept_lately(config, lately, drawn)
 
             # experience and update
             begin = time.perf_counter()

@@ -37,6 +37,11 @@ class Config(BaseConfig):
     reward_retries: int = setting(
         2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
     )
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
     environment: str = setting(
         "",
         "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
@@ -112,6 +117,10 @@ class Config(BaseConfig):
         "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
         "of their turns",
         several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])

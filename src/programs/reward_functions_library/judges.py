@@ -67,6 +67,7 @@ class LLMJudge(_Model):
     concurrency: int = 8
     cache: str | None = None
     name: str = "llm_judge"
+    needs_group = False  # no setting: each completion is judged by itself
 
     @staticmethod
     def checks() -> dict:

@@ -185,6 +185,7 @@ FIXED = {
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
+    "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
     "attn_implementation": (
@@ -205,6 +206,7 @@ NOTES = {
     "rollout_engine": "engine of one process; verl samples with --verl_rollout",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
+    "score_while_sampling": "verl decides when a reward is called",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",

@@ -92,6 +92,7 @@ def say_notes(config: Config) -> None:
     """Tell which of the user's settings mean nothing to verl, or something else."""
     usual = Config()
     told = (
+        "score_while_sampling",
         "rollout_engine",
         "rollout_batch_size",
         "reuse_prefill",

@@ -35,6 +35,11 @@ class Config(BaseConfig):
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
+    score_while_sampling: str = setting(
+        "samples",
+        "as completions end, call slow rewards that score each alone, or, by whole groups, all rewards",
+        ["never", "samples", "groups"],
+    )
     environment: str = setting(
         "",
         "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
@@ -106,6 +111,10 @@ class Config(BaseConfig):
         "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
         "replaced too",
         several=True,
+    )
+    max_oversampling: float = setting(
+        1.0,
+        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
