@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib"]
+# dependencies = ["matplotlib", "numpy>=1.26", "pyarrow"]
 # ///
 """Read the log of an RL run and say what is wrong with it: what was seen, likely cause, what to change, source.
 

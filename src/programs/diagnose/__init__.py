@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["matplotlib"]
+# dependencies = ["matplotlib", "numpy>=1.26", "pyarrow"]
 # ///
 """Read the log of an RL run and say what is wrong with it: what was seen, likely cause, what to change, source.
 
