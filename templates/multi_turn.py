@@ -300,11 +300,10 @@ def train(config):
     def evaluate(step):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
         scores = torch.tensor([s["score"] for x in parts for s in rollout(config, models, make, x, greedy=True)[1]])
-        if held_out:
-            log(step, {"eval/accuracy": (scores >= 1).float().mean().item(), "eval/score": scores.mean().item()})
-        return scores.mean().item() if held_out else None
+        log(step, {"eval/accuracy": (scores >= 1).float().mean().item(), "eval/score": scores.mean().item()})
+        return scores.mean().item()
 
-    before = evaluate(0)
+    before = evaluate(0) if held_out else None
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
     try:
         for step, picked in enumerate(order.split(config.prompts)[: config.steps], start=1):
@@ -324,7 +323,7 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
+    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step) if held_out else None}))
 
 
 if __name__ == "__main__":

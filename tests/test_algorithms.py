@@ -33,7 +33,7 @@ from parts.advantages import (
 )
 from parts.aggregation import AGGREGATIONS, token_weights
 from parts.batches import collate
-from parts.forward import backbone, predicting_states, token_logprobs
+from parts.forward import backbone, line_states, predicting_states, token_logprobs
 from parts.kl import kl_estimate, kl_loss
 from parts.losses import LOSSES, covariance_choice, gmpo_loss, gspo_loss, mismatch_weights
 from parts.messages import RewardError, UserError
@@ -1271,13 +1271,18 @@ def test_the_entropy_bonus_is_weighted_like_the_loss(models_of, aggregation):
 @pytest.fixture
 def forwards(monkeypatch):
     """Rows that each network's passes have seen: a list of counts."""
-    seen, plain = [], backbone
+    seen, plain, in_a_line = [], backbone, line_states
 
     def counted(model, input_ids, *args, **kwargs):
         seen.append(len(input_ids))
         return plain(model, input_ids, *args, **kwargs)
 
+    def counted_in_a_line(model, layout):
+        seen.append(len(layout.predicting))
+        return in_a_line(model, layout)
+
     patch_rooms(monkeypatch, "backbone", counted)
+    patch_rooms(monkeypatch, "line_states", counted_in_a_line)
     return seen
 
 
