@@ -3066,7 +3066,8 @@ def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, row
     Those that score each alone are called so once they have been slow; it changes no score.
     """
     how = config.score_while_sampling
-    if how == "never" or not rows or not isinstance(engine, HFEngine) or reward.in_turn:
+    ours = isinstance(engine, HFEngine) and isinstance(reward, Reward)
+    if how == "never" or not rows or not ours or reward.in_turn:
         return None
     chosen = reward.functions
     if how == "samples":
