@@ -1811,7 +1811,7 @@ def test_a_step_of_every_preset(monkeypatch, models_of, name, kl_coef):
     keys |= {"value/loss", "value/explained_variance", "optim/critic_grad_norm"} if name == "ppo" else set()
     keys |= {"kl/ref", "kl/ref_completion"} if config.kl_coef else set()
     keys |= {"reward/zero_std_frac"} if size > 1 else set()
-    keys |= {"rollout/samples"} if name == "dapo" else set()
+    keys |= {"rollout/samples", "rollout/rounds", "rollout/unused"} if name == "dapo" else set()
     gap = {"rollout/logprob_gap_max"}
     assert set(metrics) - gap == keys
     assert all(np.isfinite(x) for x in metrics.values())

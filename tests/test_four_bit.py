@@ -99,7 +99,7 @@ def test_packed_weights_stay_packed(tmp_path):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_teacher_in_4_bits_is_the_teacher_of_the_rounded_weights(rounded, precision):
     ids = torch.arange(12)[None] + 40
-    piece = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    piece = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "response_mask": (ids > 40).long()}
     found = []
     for teacher, packed in ((str(TINY_LM), True), (rounded, False)):
         config = od.Config(model=str(TINY_LM), teacher=[teacher], teacher_in_4bit=packed, teacher_precision=precision)

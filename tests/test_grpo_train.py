@@ -314,7 +314,14 @@ def test_trls_defaults_hold_for_real_models():
     args = grpo.trl_config(grpo.fill_in(grpo.parse_arguments([]), 500_000_000), 10)
     plain = GRPOConfig(use_cpu=True, bf16=False)
     for name in (*grpo.SAME, "epsilon_high", "delta"):
-        differs = ("gradient_accumulation_steps", "max_completion_length", "seed", "logging_steps", "save_total_limit")
+        differs = (
+            "per_device_eval_batch_size",
+            "gradient_accumulation_steps",
+            "max_completion_length",
+            "seed",
+            "logging_steps",
+            "save_total_limit",
+        )
         if name not in differs:
             assert getattr(args, name) == getattr(plain, name), name
     assert args.learning_rate == 1e-6 and args.num_generations == 8
