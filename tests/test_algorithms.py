@@ -672,6 +672,7 @@ def test_losses_equal_trl_in_value_and_gradient(monkeypatch, trl_trainers, name,
         close(a, b)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kl", [None, "k3"])
 def test_gmpo_equals_trls(monkeypatch, trl_trainers, kl):
     logprobs, old, advantages, mask = trl_case()
@@ -1819,6 +1820,7 @@ def test_a_step_of_every_preset(monkeypatch, models_of, name, kl_coef):
     assert any(not torch.equal(before[key], x) for key, x in models.policy.state_dict().items())
 
 
+@pytest.mark.long
 def test_a_run_from_the_command_line(ppo, tmp_path, capsys):
     """DAPO on the embedded model with some of its settings changed: what a user does first."""
     (tmp_path / "rewards.py").write_text(

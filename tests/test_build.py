@@ -136,6 +136,7 @@ def test_files_that_are_not_as_built_are_named(tree, monkeypatch, capsys):
     assert "no such file" in said[0] and "try make build" in said[1] and "no program" in said[2]
 
 
+@pytest.mark.long
 def test_the_scripts_of_this_bundle_are_what_src_gives():
     done = subprocess.run([sys.executable, ROOT / "tools/build.py", "--check"], capture_output=True, env=script_env())
     assert done.returncode == 0, done.stdout

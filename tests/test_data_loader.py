@@ -881,6 +881,7 @@ def test_tests_that_a_right_program_passes_are_kept(loader, name):
     assert verdict_of(row, program).all_passed and verdict_of(row, program).total
 
 
+@pytest.mark.long
 def test_a_humaneval_file_without_entry_points_fails_validation(tmp_path):
     path = write_jsonl(tmp_path / "tasks.jsonl", [{"task_id": "X/0", "prompt": TWICE, "test": CHECK}])
     done = command(path, "--validate")

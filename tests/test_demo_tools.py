@@ -138,6 +138,7 @@ def test_the_warm_up_never_sees_held_out_rows(maker, committed, monkeypatch):
     assert all("<|user|>101*101=" in tokenizer.decode(row) for row in ids)
 
 
+@pytest.mark.long
 def test_it_submits_a_guess_where_it_is_not_trained_further(played):
     talks = played()
     assert sum(talk.score == 1.0 for talk in talks) / len(talks) <= 0.3

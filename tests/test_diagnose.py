@@ -661,6 +661,7 @@ def test_unknown_flag_is_named(capsys):
     assert stopped.value.code == 2 and "try --plot" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_plot_is_a_readable_picture_and_is_not_replaced(tmp_path, capsys):
     from matplotlib import image
 

@@ -269,6 +269,7 @@ SETUP = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.name)
 def test_python_blocks_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -399,6 +399,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_answers_fail(kind, tmp_path):
     name, files, failing = WRONG[kind]

@@ -417,6 +417,7 @@ def prompts_of(ev, model, count, prefix=(), n=1, limit=24, stops=()):
 FAMILIES = ["llama", "mistral", "gemma3", "gpt2", "qwen3"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_is_generate_of_transformers(ev, tmp_path, family):
     import torch

@@ -520,6 +520,7 @@ def test_run_leaves_what_it_should(finished):
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 def test_final_loads_and_its_sample_is_its_own(finished):
     from transformers import pipeline
 
@@ -971,6 +972,7 @@ def test_reward_that_is_no_score(ours, small, tmp_path, name, message):
     assert message in error and "Traceback" not in error
 
 
+@pytest.mark.long
 def test_reward_that_raises_is_named_and_the_steps_before_are_kept(ours, small, tmp_path, monkeypatch):
     out = tmp_path / "run"
     flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:fails", *SIZES, "--steps=4"]
@@ -1007,6 +1009,7 @@ def test_out_of_memory_and_a_server_that_is_not_there_are_told(ours, task, tmp_p
     assert code == 2 and "no server answers" in error and "vllm serve" in error
 
 
+@pytest.mark.long
 def test_a_used_folder_and_changed_settings_are_refused(ours, uninterrupted):
     plain, flags = uninterrupted
     code, _, error = ours(*flags, f"--output_dir={plain}")

@@ -185,6 +185,7 @@ def test_a_cache_that_forgets_is_refused(saved, files, tmp_path, capsys, monkeyp
         model.generate([ev.Request(ids=IDS[1], limit=4, sample=0, stops=[])], print)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["falcon_h1", "llama4", "mamba", "qwen3_next"])
 def test_adapters_train_where_a_layer_bears_them(saved, files, tmp_path, family):
     """None on Llama 4's router, which returns two tensors, nor on Mamba's out_proj, which fused kernels read."""

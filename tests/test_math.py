@@ -68,6 +68,7 @@ def test_table_is_wide():
     assert 0.54 <= positives / len(ROWS) <= 0.6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind(kind):
     wrong = [(row, grade(row["completion"], row["answer"])) for row in ROWS if row["kind"] == kind]
@@ -142,6 +143,7 @@ def test_item_does_not_wait_for_the_start(slow_grader):
     assert not gate.is_set()  # both returned while the worker was held
 
 
+@pytest.mark.long
 def test_item_may_be_told_to_wait_for_the_start(slow_grader):
     grader, gate, _ = slow_grader
     grader.start_worker(patience_s=120)
@@ -244,6 +246,7 @@ def test_same_verdicts_from_threads():
     assert not different, listing(different)
 
 
+@pytest.mark.long
 def test_same_verdicts_from_asyncio():
     async def run():
         jobs = [asyncio.to_thread(grade, row["completion"], row["answer"]) for row in ROWS]

@@ -506,6 +506,7 @@ def test_a_run_that_cannot_be_right_stops_and_spares_the_weights(folder, old, ne
     assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
 
 
+@pytest.mark.long
 def test_minutes_end_a_run_with_everything_saved(folder):
     done = run(folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
     assert done.returncode == 0, done.stderr
@@ -574,6 +575,7 @@ def test_five_changes_are_listed():
     assert len(CHANGES) == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", CHANGES)
 def test_a_listed_change_can_be_made_and_runs(start, folder):
     done = run(folder, path=changed(start, folder))

@@ -559,6 +559,7 @@ def test_a_completion_that_carries_the_mean_is_told_once(tmp_path, capsys):
     assert said.count("carries") == 1 and "try --eval_samples 8" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "more",
     [

@@ -165,6 +165,7 @@ def test_curves_are_a_picture(finished):
         assert picture.format == "PNG" and picture.width > 600
 
 
+@pytest.mark.long
 def test_summary_config_and_checkpoints(finished):
     folder, _ = finished
     summary = json.loads((folder / "summary.json").read_text())
@@ -295,6 +296,7 @@ def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(
     assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
 
 
+@pytest.mark.long
 def test_resuming_a_finished_run_changes_nothing(ours, uninterrupted, tmp_path):
     plain, flags = uninterrupted
     import shutil
@@ -318,6 +320,7 @@ def test_lora_resumes_bit_for_bit(ours, data, tmp_path):
     assert lines[0] == lines[1] and lines[0]["step"] == 3
 
 
+@pytest.mark.long
 def test_a_full_disk_leaves_the_old_checkpoint(ours, data, tmp_path):
     """Files may not exceed 100 kB from step 2 on, so the second checkpoint fails; then there is room again."""
     flags = [*data, *SIZES, "--save_every=1"]

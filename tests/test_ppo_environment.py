@@ -538,6 +538,7 @@ def test_what_cannot_be_is_refused_before_the_first_step(run, file, capsys, flag
     assert "Traceback" not in error and not (folder / "metrics.jsonl").exists()
 
 
+@pytest.mark.long
 def test_a_dry_run_shows_the_environment(tmp_path):
     flags = ["--environment", f"{EXAMPLES}:SecondAttempt", "--max_turns", 2, "--dry_run"]
     done = run_script("ppo_train", *flags, cwd=tmp_path)

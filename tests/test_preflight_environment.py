@@ -248,6 +248,7 @@ def test_examples_are_ready(check, name):
     assert report["ready"] and report["gold"]["full_marks"] == 1.0, report["findings"]
 
 
+@pytest.mark.long
 def test_what_gold_says(check, folder):
     rows = [{"prompt": "?", "environment": "words", "secret": "ab", "gold": ["a", "ab"]}]
     rows += [

@@ -716,6 +716,7 @@ def test_keys_reach_what_a_mouse_does(browser, site):
     assert browser.execute_script(unnamed) == 0
 
 
+@pytest.mark.long
 def test_static_part_is_markup_of_ours_only(site):
     page = site.read_text(encoding="utf-8")
     markup = Markup(page)

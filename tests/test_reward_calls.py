@@ -348,6 +348,7 @@ def test_dry_run_says_that_strings_bypass_the_template(name, strings, forms, tmp
     assert json.loads(done.stdout)["batch"]["prompts_past_the_chat_template"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ppo_train", "grpo_train"])
 def test_the_embedded_task_is_no_mistake(name):
     done = run_script(name, "--dry_run")

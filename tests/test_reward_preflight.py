@@ -273,6 +273,7 @@ def test_completion_that_must_not_pay_is_found(folder, name, failing):
         assert next(p for p in report["probes"] if p["name"] == check_name)["status"] == "FAIL"
 
 
+@pytest.mark.long
 def test_probes_keep_within_the_run(folder):
     """int() refuses the probe of 40,000 digits; a run of 20 tokens, 80 characters, cannot say so much."""
     code, report = check(folder, "reads")
@@ -355,6 +356,7 @@ def test_reward_that_ends_its_process_is_found(folder, name, how):
     assert (function["died"], function["raised"]) == ((3, 0) if name == "dies" else (0, 8))
 
 
+@pytest.mark.long
 def test_hang_is_located_and_bounded(folder):
     code, report = check(folder, "hangs", "--timeout_s", "0.3")  # it hangs for ever: that this ends is the bound
     assert code == 1 and "hung" in failures(report)

@@ -176,6 +176,7 @@ BY_HAND = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("task", "text", "row", "expected"), BY_HAND)
 def test_score_by_hand_by_both_contracts(files, task, text, row, expected):
     module = load(files[task, "both"])
@@ -188,6 +189,7 @@ def test_score_by_hand_by_both_contracts(files, task, text, row, expected):
     assert all(type(value) is float for value in got.values())  # verl puts them into an array of numbers
 
 
+@pytest.mark.long
 def test_math_and_code_pay_what_the_library_pays(files):
     library = load_module(LIBRARY, "script_reward_library_2")
     texts = [r"\boxed{105}", "#### 105", "105", "34+71", "<answer>105</answer>", "104 or 105", r"\boxed{34+71}", ""]
@@ -847,6 +849,7 @@ def test_port_there_and_back_again(mine, name):
         assert [by_verl(module, row, text)["score"] for row, text in zip(rows, texts, strict=True)] == [1.0, 0.0, 0.0]
 
 
+@pytest.mark.long
 def test_port_of_the_librarys_preset_scores_as_our_trainers(tmp_path, ppo):
     make(tmp_path, "--from", f"{LIBRARY}:QA_REWARDS", name="port.py")
     assert self_test(tmp_path / "port.py").returncode == 0

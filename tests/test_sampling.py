@@ -162,6 +162,7 @@ def test_without_reuse_every_prompt_is_read(engines, monkeypatch):
     assert [rows for rows, _ in read[:3]] == [8, 8, 4] and read[2][1] > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["mistral", "gemma3", "falcon_h1"])
 def test_caches_that_forget_are_not_gone_on_with(engines, family):
     """Windows and recurrent states: each turn reads the whole text."""

@@ -1136,6 +1136,7 @@ def test_a_test_with_a_long_number_works(sandbox):
     assert verdict.status == "failed" and "bits" in verdict.detail
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "tests",
     [

@@ -74,6 +74,7 @@ NO_GROUPS, NO_CRITIC = {"group_advantages"}, {"value_head_zero", "gae_formula", 
 NO_REFERENCE = {"reference_is_initial"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("flags", "not_applicable"),
     [
@@ -100,6 +101,7 @@ def test_clean_trainer_passes(run_checks, flags, not_applicable):
     assert not any(row["try"] for row in rows.values())
 
 
+@pytest.mark.long
 def test_plain_prompts(run_checks, tmp_path):
     data = tmp_path / "plain.csv"
     data.write_text("prompt,answer\n" + "".join(f"{i}+1=,{i + 1}\n" for i in range(1, 30)))
@@ -145,6 +147,7 @@ SIX = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SIX)
 def test_planted_bug_is_named(run_checks, planted, fault):
     check, snippet, replacement = SIX[fault]
@@ -203,6 +206,7 @@ ALONE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ALONE)
 def test_fault_shows_in_one_check(run_checks, planted, fault):
     check, snippet, replacement = ALONE[fault]
@@ -211,6 +215,7 @@ def test_fault_shows_in_one_check(run_checks, planted, fault):
     assert {name for name, row in rows.items() if row["status"] == "FAIL"} == {check}, rows
 
 
+@pytest.mark.long
 def test_reward_that_raises_fails_its_check_without_a_trace(run_checks, tmp_path, capsys):
     rewards = tmp_path / "rewards.py"
     rewards.write_text("def broken(completions, **kwargs):\n    print('noise on stdout')\n    return [1 / 0]\n")
@@ -221,6 +226,7 @@ def test_reward_that_raises_fails_its_check_without_a_trace(run_checks, tmp_path
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_equal_rewards_are_pointed_out(run_checks, tmp_path):
     rewards = tmp_path / "rewards.py"
     rewards.write_text("def always(completions, **kwargs):\n    return [1.0] * len(completions)\n")
@@ -236,6 +242,7 @@ def test_a_check_that_raises_fails(run_checks, planted):
     assert rows["logprob_shift"]["status"] == "pass"
 
 
+@pytest.mark.long
 def test_nothing_is_written(run_checks, planted, tmp_path):
     copy = planted("def main(", "# adapted\ndef main(")
     code, _ = run_checks(copy, "--output_dir", tmp_path / "out")
@@ -284,6 +291,7 @@ def test_help_is_quick_and_needs_no_torch(tmp_path):
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
+@pytest.mark.long
 def test_command_line_prints_a_table():
     done = run_script("selfcheck", PPO, "--data", EVAL_DATA, "--device", "cpu")
     assert done.returncode == 0, done.stderr

@@ -78,6 +78,7 @@ def test_clean_page_passes(run_checks, page):
     assert {name for name, row in rows.items() if row["status"] == "n/a"} == NOT_APPLICABLE[page]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "flags", "absent"),
     [
@@ -132,6 +133,7 @@ def test_edits_are_those_of_the_reference():
     assert {page for page, title, _ in CHANGES if title.startswith("A score")} == {*PAGES}
 
 
+@pytest.mark.long
 def test_no_flags_at_all():
     """The embedded model, data and reward stand in, as for the scripts; the teacher is the student untouched."""
     done = run_script("selfcheck", TEMPLATES / "distillation.py", "--json")
@@ -437,6 +439,7 @@ def test_no_other_name_of_a_page_is_used(run_checks, monkeypatch, page):
     assert asked <= seen() <= asked | instead and all(name in selfcheck.contract() for name in instead)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("talks", [False, True])
 def test_no_other_name_of_a_script_is_used(run_checks, monkeypatch, talks):
     seen = watch(monkeypatch)

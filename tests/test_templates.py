@@ -409,6 +409,7 @@ def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, folder):
     assert done.returncode == 1 and "sampler and trainer differ by" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_minutes_end_a_run_with_everything_saved(name, folder):
     done = run(name, folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")

@@ -44,6 +44,7 @@ def test_another_seed_gives_another_model_on_the_same_data(twins, tmp_path):
     assert {name for name in other if other[name] != twins[0][name]} == {"lm/model.safetensors"}
 
 
+@pytest.mark.long
 def test_the_committed_tokenizer_is_the_generators(twins):
     for name in TOKENIZER:
         assert twins[0][f"lm/{name}"] == (ASSETS / "tiny_lm" / name).read_bytes(), name

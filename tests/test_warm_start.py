@@ -269,6 +269,7 @@ def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
     assert training["loss_last"] < 1 and math.isfinite(training["loss_first"])
 
 
+@pytest.mark.long
 def test_only_passing_samples_train(of_self):
     answers = {json.dumps(row["prompt"]): row["answer"] for row in ROWS}
     lines = [json.loads(line) for line in (of_self.run / "rounds/round-002/supervised.jsonl").read_text().splitlines()]
@@ -360,6 +361,7 @@ class TeacherServer(http.server.BaseHTTPRequestHandler):
         self.answer(200, {"choices": [{"message": {"content": said}, "finish_reason": reason}]})
 
 
+@pytest.mark.long
 def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), TeacherServer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
