@@ -91,5 +91,9 @@ def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float
     """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
     low, high = band_of(config)
     below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
-    parts = {"seen": len(rates), "below": below, "within": len(rates) - below - above, "above": above}
-    return {f"prompts/{name}_frac": number / count for name, number in parts.items()}
+    return {
+        "prompts/seen_frac": len(rates) / count,
+        "prompts/below_frac": below / count,
+        "prompts/within_frac": (len(rates) - below - above) / count,
+        "prompts/above_frac": above / count,
+    }
