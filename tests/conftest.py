@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,28 @@ def patch_rooms(monkeypatch, name: str, value) -> None:
     """Replace a name of src/ in every room that has it, as `from parts.x import name` binds it in the importing one."""
     for module in [m for n, m in sys.modules.items() if n.startswith(("parts.", "programs.")) and hasattr(m, name)]:
         monkeypatch.setattr(module, name, value)
+
+
+def in_threads(count: int, local: threading.local, barrier: threading.Barrier, work) -> list:
+    """What `work(rank)` returns in as many threads, which stand for processes; the first that fails ends all."""
+    results, failures = [None] * count, []
+
+    def run(rank: int) -> None:
+        local.rank = rank
+        try:
+            results[rank] = work(rank)
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise next((e for e in failures if not isinstance(e, threading.BrokenBarrierError)), failures[0])
+    return results
 
 
 @pytest.fixture(scope="module", autouse=True)

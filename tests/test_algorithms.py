@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, TRAIN_DATA, patch_rooms, save_random_model
+from conftest import ROOT, TINY_LM, TRAIN_DATA, in_threads, patch_rooms, save_random_model
 
 from parts.advantages import (
     ADVANTAGES,
@@ -1406,25 +1406,10 @@ def side_by_side(monkeypatch, count, work):
     patch_rooms(monkeypatch, "sum_over_processes", sum_over)
     patch_rooms(monkeypatch, "begin_sum", begin_sum)
     patch_rooms(monkeypatch, "gather_rows", gather_rows)
-    results, failures = [None] * count, []
-
-    def run(rank):
-        local.rank = rank
-        try:
-            results[rank] = work(rank)
-        except BaseException as error:
-            failures.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    monkeypatch.undo()
-    if failures:
-        raise next((e for e in failures if not isinstance(e, threading.BrokenBarrierError)), failures[0])
-    return results
+    try:
+        return in_threads(count, local, barrier, work)
+    finally:
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(("name", "aggregation"), [*PAIRS[::3], ("clip_cov", "token_mean"), ("kl_cov", "fixed_length")])

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from conftest import patch_rooms
+from conftest import in_threads, patch_rooms
 
 import parts.gradient_sums
 from parts.batches import collate, own_rows
@@ -77,24 +77,7 @@ def side_by_side(monkeypatch, work, count: int = 2) -> list:
     for name, fake in (("sum_over_processes", sum_over), ("begin_sum", begin_sum), ("gather_rows", gather_rows)):
         patch_rooms(monkeypatch, name, fake)
     patch_rooms(monkeypatch, "world", lambda: (local.rank, count))
-    results, failures = [None] * count, []
-
-    def run(rank: int) -> None:
-        local.rank = rank
-        try:
-            results[rank] = work(rank)
-        except BaseException as error:
-            failures.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise next((e for e in failures if not isinstance(e, threading.BrokenBarrierError)), failures[0])
-    return results
+    return in_threads(count, local, barrier, work)
 
 
 class Network(torch.nn.Module):
