@@ -141,8 +141,8 @@ SIX = {
     ),
     "shifted log-probs": (
         "logprob_shift",
-        "return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)",
-        "return hidden",
+        "lambda h: lm_logits(model, h), hidden[mask], piece",
+        "lambda h: lm_logits(model, h), hidden.roll(-1, dims=1)[mask], piece",
     ),
 }
 
