@@ -158,6 +158,19 @@ def test_rewards_that_do_not_stand_alone_are_refused(tmp_path, capsys):
     assert "plain functions" in capsys.readouterr().err
 
 
+def test_names_that_the_file_would_overwrite_are_refused(tmp_path, capsys):
+    assert (
+        exported(tmp_path, "WEIGHTS = {'kg': 1}\n" + PER_SAMPLE.replace("meta['unit']", "list(WEIGHTS)[0]"), TEXT_ROWS)
+        == 2
+    )
+    assert "with the names WEIGHTS" in capsys.readouterr().err
+    assert exported(tmp_path / "b", PER_SAMPLE, TEXT_ROWS, f"--reward={tmp_path}/b/r.py:near*3") == 2
+    assert "plain functions" in capsys.readouterr().err
+    aliased = PER_SAMPLE.replace("def near", "def other") + "\nnear = lambda prompt, completion: 1.0\n"
+    assert exported(tmp_path / "c", aliased, TEXT_ROWS) == 2
+    assert "plain functions" in capsys.readouterr().err
+
+
 def test_a_folder_with_files_of_these_names_is_left_alone(tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.sh").write_text("mine")

@@ -9,7 +9,7 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from parts.extracts import extract
+from parts.extracts import bound_names, extract
 from parts.messages import need, say
 from parts.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
@@ -25,6 +25,9 @@ from programs.verl_train.settings import VERL, Config
 from programs.verl_train.trl_source import TrlSource
 
 OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
+GENERATED = set(
+    "COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
+)
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
 
 
@@ -49,10 +52,16 @@ def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
     weights = {}
     for spec in specs:
         found, _ = find_reward(spec)
-        plain = inspect.isfunction(found) and not inspect.iscoroutinefunction(found)
+        plain = inspect.isfunction(found) and not inspect.iscoroutinefunction(found) and found.__name__ not in weights
+        plain = plain and spec.partition("*")[0].endswith(f":{found.__name__}")  # so no lambda, and none twice
         need(plain, f"got reward {spec!r}; expected plain functions with --export; try --print, which takes all kinds")
         weights[found.__name__] = weight_of(spec)
-    return extract(file.read_text(encoding="utf-8"), list(weights)), weights
+    source, names = extract(file.read_text(encoding="utf-8"), list(weights)), set()
+    for statement in ast.parse(source).body:
+        names |= {statement.name} if hasattr(statement, "name") else bound_names(statement)
+    taken = ", ".join(sorted(names & GENERATED))
+    need(not taken, f"got {file.name} with the names {taken}; expected others, as --export uses these; try --print")
+    return source, weights
 
 
 def call_of(function, columns: list[str], name: str) -> str:
