@@ -45,11 +45,11 @@ def environment(threads: int) -> dict:
     return {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
 
 
-def run_ours(flags: list[str], eval_every: int, threads: int, extra: list[str]) -> dict:
+def run_ours(flags: list[str], eval_every: int, threads: int, extra: list[str], data: list[str] = DATA) -> dict:
     """Run scripts/ppo_train.py; return {"marks": [(step, seconds so far, accuracy)], "peak_mib"}."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, str(ROOT / "scripts/ppo_train.py"), *DATA, *flags, *extra, "--output_dir", str(out)]
+        command = [sys.executable, str(ROOT / "scripts/ppo_train.py"), *data, *flags, *extra, "--output_dir", str(out)]
         command += ["--eval_every", str(eval_every), "--save_every", "0", "--plot_every", "0", "--sample_every", "0"]
         report = Path(folder) / "peak"
         whole = [sys.executable, "-c", MEASURE, str(report), *command[1:]]

@@ -13,12 +13,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def rewards() -> list:
-    """The two functions with which our trainer trains the embedded model."""
-    spec = importlib.util.spec_from_file_location("rewards", ROOT / "examples/reward_functions_library.py")
+def rewards(given: str) -> tuple[list, list[float]]:
+    """(functions, weights): FILE:NAME, or the two functions with which our trainer trains the embedded model."""
+    path, _, name = given.rpartition(":")
+    spec = importlib.util.spec_from_file_location("rewards", path or ROOT / "examples/reward_functions_library.py")
     library = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(library)
-    return [library.correctness_reward, library.format_reward]
+    if name:
+        return [getattr(library, name)], [1.0]
+    return [library.correctness_reward, library.format_reward], [1.0, 0.2]
 
 
 def main() -> None:
@@ -30,7 +33,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--eval_every", type=int, default=0, help="0: never, for clean memory and speed")
+    parser.add_argument("--reward", default="", help="FILE:NAME; empty: the embedded task's two")
     args = parser.parse_args()
+    functions, weights = rewards(args.reward)
 
     import torch
     from datasets import Dataset
@@ -81,7 +86,7 @@ def main() -> None:
         max_completion_length=args.max_new_tokens,
         beta=0.0,
         loss_type="dapo",
-        reward_weights=[1.0, 0.2],
+        reward_weights=weights,
         adam_epsilon=1e-8,
         use_cpu=not gpu,
         bf16=gpu,  # as ours computes there
@@ -94,7 +99,7 @@ def main() -> None:
     )
     trainer = GRPOTrainer(
         model=policy,
-        reward_funcs=rewards(),
+        reward_funcs=functions,
         args=config,
         train_dataset=Dataset.from_list(train),
         processing_class=tokenizer,
