@@ -120,14 +120,29 @@ def place_files(case: dict, outputs: Path) -> None:
             shutil.copy(source, target)
 
 
+def make(command: str, folder: Path) -> None:
+    """Write a model that a case needs by a script of the bundle, which takes the folder last."""
+    print(f"{folder.name}: {command}", file=sys.stderr)
+    whole = [sys.executable, *shlex.split(command), str(folder)]
+    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f"got exit code {done.returncode} of {command}; expected 0: {done.stderr.strip()[-300:]}")
+
+
 def prepare(workspace: Path) -> None:
     """Make the folder of every run, with files and prompt."""
     if workspace.exists():
         raise FileExistsError(f"got workspace {workspace}, which exists; expected a new name")
+    made = workspace.resolve() / "made"
     for case in load_evals():
+        for name, command in case.get("makes", {}).items():
+            made.mkdir(parents=True, exist_ok=True)
+            make(command, made / name)
         for configuration in CONFIGURATIONS:
             folder = folder_of(workspace, case, configuration)
             place_files(case, folder / "outputs")
+            for name in case.get("makes", {}):
+                shutil.copytree(made / name, folder / "outputs" / name)
             (folder / "prompt.txt").write_text(case["prompt"] + "\n" + RECORD, encoding="utf-8")
 
 

@@ -4,8 +4,7 @@
 
     loss = mean over the student's own tokens of KL(student || teacher) = sum_v p_v (log p_v - log q_v)
 The student samples, and at each of its tokens learns the teacher's distribution over the whole vocabulary (Agarwal
-2024, arXiv 2306.13649; Lu 2025, Thinking Machines). Both need one tokenizer. The reward is only measured.
-
+2024, arXiv 2306.13649; Lu 2025, Thinking Machines). Both need one tokenizer. A reward is only measured.
 Left out, and in scripts/on_policy_distillation.py: resume, LoRA, several GPUs, vLLM, forward KL, JSD, served teachers.
 """
 
@@ -29,7 +28,7 @@ class Config:  # all settings; each is a flag
     model: str  # folder or hub id of the student
     teacher: str  # folder or hub id, with the same tokenizer
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
-    reward: str  # FILE.py:f, f(prompt, completion, answer) -> float with columns by name, or TRL's batch form
+    reward: str = ""  # measured only; FILE.py:f, f(prompt, completion, answer) -> float, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: accuracy, the share of scores of 1 and above, before and after
     out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl, result.json
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
@@ -114,9 +113,8 @@ def load_models(config):
     tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
     if AutoTokenizer.from_pretrained(config.teacher).get_vocab() != tokenizer.get_vocab():
         sys.exit(f"error: got teacher {config.teacher!r} with another tokenizer; expected the student's")
-    m = SimpleNamespace(policy=policy, teacher=teacher, tokenizer=tokenizer, device=device, pad_id=0)  # pads are masked
-    m.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-    return m
+    eos = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+    return SimpleNamespace(policy=policy, teacher=teacher, tokenizer=tokenizer, device=device, eos_ids=eos, pad_id=0)
 
 
 def run(network, input_ids, attention_mask, **kwargs):
@@ -162,13 +160,14 @@ def rollout(config, models, reward, rows, greedy=False):
     found = [ids[mask].tolist() for ids, mask in zip(batch["input_ids"], batch["response_mask"].bool(), strict=True)]
     ended = [ids[-1] in models.eos_ids for ids in found]
     texts = [models.tokenizer.decode(ids[: len(ids) - end]) for ids, end in zip(found, ended, strict=True)]
-    sampled = time.monotonic()
-    scores = reward(rows, texts)
-    samples = [r["columns"] | {"completion": t, "score": s} for r, t, s in zip(rows, texts, scores, strict=True)]
-    batch["scores"] = scores = torch.tensor(scores, device=models.device)
-    metrics = {"reward/mean": scores.mean().item(), "reward/std": scores.std(unbiased=False).item()}
-    metrics["rollout/length_mean"] = sum(map(len, found)) / len(found)
-    metrics["rollout/truncated_frac"] = ended.count(False) / len(ended)
+    samples = [row["columns"] | {"completion": text} for row, text in zip(rows, texts, strict=True)]
+    count, sampled = len(rows), time.monotonic()
+    metrics = {"rollout/length_mean": sum(map(len, found)) / count, "rollout/truncated_frac": 1 - sum(ended) / count}
+    if reward:
+        scores = reward(rows, texts)
+        batch["scores"] = x = torch.tensor(scores, device=models.device)
+        metrics |= {"reward/mean": x.mean().item(), "reward/std": x.std(unbiased=False).item()}
+        samples = [sample | {"score": score} for sample, score in zip(samples, scores, strict=True)]
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}
 
 
@@ -196,7 +195,7 @@ def accumulate_gradients(config, models, batch, rows):
 
 def update(config, models, optimizer, batch, step):
     """The optimizer step for a batch; returns its metrics."""
-    sums = accumulate_gradients(config, models, batch, torch.arange(len(batch["scores"])))
+    sums = accumulate_gradients(config, models, batch, torch.arange(len(batch["input_ids"])))
     norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
     if not torch.stack([*sums, norm]).isfinite().all():
         sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
@@ -212,7 +211,8 @@ def train(config):
     if out.exists():
         sys.exit(f"error: got out {config.out!r}, which exists; expected a new folder")
     set_seed(config.seed)
-    reward, models = load_reward(config.reward), load_models(config)
+    reward = load_reward(config.reward) if config.reward or config.eval_data else None  # accuracy needs one
+    models = load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
     held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.batch_size // len(rows))])

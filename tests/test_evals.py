@@ -35,6 +35,7 @@ FORM = {  # agentskills.io, Evaluating skills; name is ours
                     "prompt": {"type": "string", "minLength": 60},
                     "expected_output": TEXT,
                     "files": {"type": "array", "items": TEXT, "uniqueItems": True},
+                    "makes": {"type": "object", "additionalProperties": TEXT},
                     "assertions": {"type": "array", "items": TEXT, "minItems": 1, "uniqueItems": True},
                 },
             },
@@ -236,6 +237,29 @@ def own_ppo(folder) -> None:
     (folder / "result.json").write_text('{"before": 0.43, "after": 0.99}')
 
 
+def own_grpo(folder) -> None:
+    """The one-page trainer with its upper clip moved."""
+    page = page_with_short_answers("grpo")
+    assert page.count("clip_eps_high: float = 0.2 ") == 1
+    (folder / "my_grpo.py").write_text(page.replace("clip_eps_high: float = 0.2 ", "clip_eps_high: float = 0.28 "))
+    (folder / "result.json").write_text('{"before": 0.43, "after": 0.99}')
+
+
+def own_distillation(folder) -> None:
+    """The one-page trainer; the teacher is the student with other weights, as making a good one takes two minutes."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    teacher = AutoModelForCausalLM.from_pretrained(TINY_LM)
+    torch.manual_seed(0)
+    for weight in teacher.parameters():
+        weight.data += 0.02 * torch.randn_like(weight)
+    for part in (teacher, AutoTokenizer.from_pretrained(TINY_LM)):
+        part.save_pretrained(folder / "teacher")
+    (folder / "my_distillation.py").write_text(page_with_short_answers("distillation"))
+    (folder / "result.json").write_text('{"before": 0.43, "after": 0.99, "kl_before": 0.7, "kl_after": 0.01}')
+
+
 def code_reward(folder) -> None:
     """The recipe, under the name that is asked for."""
     recipe = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8").split("```python code_reward.py\n")[1]
@@ -310,6 +334,8 @@ def never_right(folder) -> None:
 MADE = {
     "never-right": never_right,
     "own-ppo-script": own_ppo,
+    "own-grpo-script": own_grpo,
+    "own-distillation-script": own_distillation,
     "code-reward": code_reward,
     "second-attempt-trainer": second_attempt,
     "trl-run-to-verl": moved_run,
@@ -376,6 +402,16 @@ WRONG = {
         "untrusted-programs",
         {"verdicts.json": '{"double": true, "wrong": false, "hangs": false, "deletes": false, "cheats": true}'},
         [2],
+    ),
+    "a distillation that learnt nothing": (
+        "own-distillation-script",
+        {"result.json": '{"before": 0.43, "after": 0.44, "kl_before": 0.7, "kl_after": 0.69}'},
+        [0, 1, 2, 3, 4, 5],
+    ),
+    "GRPO by TRL": (
+        "own-grpo-script",
+        {"my_grpo.py": "from trl import GRPOTrainer\n", "result.json": '{"before": 0.43, "after": 0.99}'},
+        [1, 2, 3, 4],
     ),
     "programs run in the reward's own process": (
         "code-reward",
@@ -450,6 +486,21 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     assert grade.main(["check", str(run / "outputs"), "--eval", "99"]) == 2
     shutil.rmtree(run / "outputs")
     assert grade.main(["grade", str(tmp_path / "w")]) == 2
+
+
+def test_prepare_makes_what_a_case_needs(tmp_path, monkeypatch, capsys):
+    made = {**CASES["group-signal"], "makes": {"teacher": "tools/budget.py --help"}}
+    monkeypatch.setattr(grade, "load_evals", lambda: [made])
+    monkeypatch.setattr(grade, "make", lambda command, folder: (folder.mkdir(), (folder / "x").write_text(command)))
+    assert grade.main(["prepare", str(tmp_path / "w")]) == 0
+    for arm in grade.CONFIGURATIONS:
+        made = tmp_path / "w" / "eval-06-group-signal" / arm / "outputs" / "teacher" / "x"
+        assert made.read_text() == "tools/budget.py --help"
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="expected 0"):
+        grade.make("tools/budget.py --no_such_flag", tmp_path / "teacher")
+    scripts = [case["makes"].values() for case in CASES.values() if "makes" in case]
+    assert all((ROOT / command.split()[0]).exists() for commands in scripts for command in commands)
 
 
 def test_a_command_that_hangs_is_ended(tmp_path):

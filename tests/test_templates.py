@@ -1,6 +1,7 @@
 """templates/ppo.py, grpo.py, distillation.py: their numbers are those of the scripts, and their command lines work."""
 
 import ast
+import dataclasses
 import json
 import os
 import re
@@ -345,6 +346,18 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
         assert file.stat().st_mode & 0o777 == 0o640, file.name
     again = run(name, folder)
     assert again.returncode == 1 and "which exists" in again.stderr
+
+
+def test_distillation_needs_no_reward(folder):
+    found = distillation.Config(model=str(TINY_LM), teacher=str(TINY_LM), data=str(folder / "train.jsonl"))
+    found = dataclasses.replace(found, out=str(folder / "plain"), steps=1, batch_size=4, max_new_tokens=4)
+    distillation.train(found)
+    [metrics] = lines(folder / "plain" / "metrics.jsonl")
+    assert metrics["step"] == 1 and "kl/teacher" in metrics and not any("reward/" in name for name in metrics)
+    assert not any("score" in sample for sample in lines(folder / "plain" / "samples.jsonl"))
+    assert json.loads((folder / "plain" / "result.json").read_text()) == {"before": None, "after": None}
+    with pytest.raises(SystemExit, match="got reward .*expected FILE"):
+        distillation.train(dataclasses.replace(found, eval_data=str(folder / "test.jsonl"), out="other"))
 
 
 def test_a_string_is_a_users_turn_unless_the_flag_is_off(folder):
