@@ -356,7 +356,7 @@ def test_distillation_needs_no_reward(folder):
     assert metrics["step"] == 1 and "kl/teacher" in metrics and not any("reward/" in name for name in metrics)
     assert not any("score" in sample for sample in lines(folder / "plain" / "samples.jsonl"))
     assert json.loads((folder / "plain" / "result.json").read_text()) == {"before": None, "after": None}
-    with pytest.raises(SystemExit, match="got reward .*expected FILE"):
+    with pytest.raises(SystemExit, match=r"got reward .*expected FILE"):
         distillation.train(dataclasses.replace(found, eval_data=str(folder / "test.jsonl"), out="other"))
 
 
