@@ -53,6 +53,7 @@ import copy
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 import itertools
 import json
 import math
@@ -117,6 +118,24 @@ class Needed:
     def name(self) -> str:
         """What the trainer calls it."""
         return self.signature.partition("(")[0]
+
+    def offered_by(self, module) -> bool:
+        """Whether a module has it, or what does as well; a function of this name that is called otherwise is not it."""
+        return self.is_called_so(getattr(module, self.name, None)) or callable(getattr(module, self.instead, None))
+
+    def is_called_so(self, function) -> bool:
+        """Whether something can be called with the arguments of the signature."""
+        named = self.signature.partition("(")[2].partition(")")[0].split(", ")
+        given = [name for name in named if name and name != "..." and "=" not in name]
+        by_name = {name.partition("=")[0]: None for name in named if "=" in name}
+        try:
+            called = inspect.signature(function)
+            (called.bind_partial if "..." in named else called.bind)(*given, **by_name)
+        except ValueError:  # of a builtin, unknown
+            return True
+        except TypeError:  # nothing that is called, or otherwise
+            return not given and callable(function)
+        return True
 
     def asked_of(self, fields) -> bool:
         """Whether a trainer whose Config has these fields needs it."""
@@ -251,7 +270,17 @@ SCRIPT_OPTIONAL = ("VllmEngine", "LOSSES", "settle_precision")
 def lacking(module, needed, fields) -> list[str]:
     """What a trainer does not have of what its settings ask for; fields is None where they are not known yet."""
     asked = [n for n in needed if (n.asked_of(fields) if fields is not None else not n.field + n.without)]
-    return [n.name for n in asked if not any(callable(getattr(module, x, None)) for x in (n.name, n.instead))]
+    return [n.name for n in asked if not n.offered_by(module)]
+
+
+def called_otherwise(module, needed, names: list[str]) -> list[str]:
+    """Of the names that a trainer lacks, how those that it has are called there, and how they would be called."""
+    found = []
+    for n in needed:
+        function = getattr(module, n.name, None)
+        if n.name in names and callable(function):
+            found.append(f"{n.name}{inspect.signature(function)} is another one than {n.signature}")
+    return found
 
 
 def lacking_fields(fields) -> list[str]:
@@ -580,6 +609,8 @@ class ScriptsTrainer:
     settled_logprobs = ("old_logprobs", "ref_logprobs")
     has_policy_loss = True
     takes_holes = False  # responses without tokens of others in between
+
+    scored = True
 
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
@@ -946,7 +977,7 @@ class OnePage:
         if self.plays:
             self.environment = self.module.load_environment(config.environment)
         else:
-            self.reward = self.module.load_reward(config.reward)
+            self.reward = self.module.load_reward(config.reward) if config.reward else None
         kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
@@ -988,6 +1019,11 @@ class OnePage:
             batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
             return batch["scores"].tolist(), {}
         return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
+
+    @property
+    def scored(self) -> bool:
+        """Whether completions are scored: distillation needs no reward."""
+        return self.reward is not None or self.plays
 
     @property
     def plays(self) -> bool:
@@ -1209,7 +1245,7 @@ class OnePage:
 def load_trainer(file: str):
     """The trainer of a file, as the checks see it; raise UserError where it cannot be loaded or lacks a name."""
     trainer, names = nearest_kind(file)
-    need_names(file, names)
+    need_names(file, names, called_otherwise(trainer.module, trainer.needed, names))
     return trainer
 
 
@@ -1234,11 +1270,11 @@ def nearest_kind(file: str) -> tuple:
     return trainer, names
 
 
-def need_names(file: str, names: list[str]) -> None:
-    """Raise UserError if a trainer lacks names."""
+def need_names(file: str, names: list[str], otherwise: list[str] = ()) -> None:
+    """Raise UserError if a trainer lacks names; `otherwise` has those that are something else there."""
     need(
         not names,
-        f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; "
+        f"got trainer {file!r} without {', '.join([*names, *otherwise])}; expected all that the checks call; "
         "try selfcheck.py --contract, or --partial to check what a page has of it",
     )
 
@@ -1308,7 +1344,7 @@ def load_partial(file: str):
     if not names:
         return trainer
     got = f"got trainer {file!r} without {', '.join(names)}"
-    has = [name for name in COMPUTING if callable(getattr(trainer.module, name, None))]
+    has = [name for name in COMPUTING if callable(getattr(trainer.module, name, None)) and name not in names]
     some = isinstance(trainer, OnePage) and has
     need(some, f"{got}; expected a page that has {' or '.join(COMPUTING)} for --partial; try selfcheck.py --contract")
     fill(trainer, names)
@@ -1322,14 +1358,32 @@ def fill(trainer: OnePage, names: list[str]) -> None:
     if not dataclasses.is_dataclass(own):
         own, fields = None, [name for name in DEFAULTS if name != "vf_coef"]
     module.Config = with_fields(own, fields)
-    missing = {name for name in STAND_INS if not callable(getattr(module, name, None))}
-    missing -= {"token_logprobs"} if hasattr(module, "response_logits") else set()
-    trainer.absent = missing | {*trainer.lacking()}  # of the contract for these settings
+    of_contract = {needed.name: needed for needed in trainer.needed}
+    there = {name: getattr(module, name) for name in of_contract if callable(getattr(module, name, None))}
+    trainer.otherwise = {name for name, function in there.items() if not of_contract[name].is_called_so(function)}
+    missing = {name for name in STAND_INS if name not in there} | trainer.otherwise & {*STAND_INS}
+    missing -= {"token_logprobs"} if "response_logits" in there else set()
+    trainer.absent = missing | trainer.otherwise | {*trainer.lacking()}  # of the contract for these settings
     if "micro_batch" not in Path(module.__file__).read_text(encoding="utf-8"):
         trainer.absent.add("Config.micro_batch")
-    for name in missing:
-        setattr(module, name, STAND_INS[name])
-    trainer.bare_gae = callable(getattr(module, "gae", None))
+    trainer.module = WithStandIns(module, {name: STAND_INS[name] for name in missing})
+    trainer.bare_gae = "gae" in there
+
+
+class WithStandIns:
+    """A module with stand-ins, which its own functions do not see: they may call others of the same names."""
+
+    def __init__(self, module, stand_ins: dict):
+        vars(self).update(wrapped=module, stand_ins=stand_ins)
+
+    def __getattr__(self, name: str):
+        return self.stand_ins[name] if name in self.stand_ins else getattr(self.wrapped, name)
+
+    def __setattr__(self, name: str, value) -> None:
+        if name in self.stand_ins:
+            self.stand_ins[name] = value
+        else:
+            setattr(self.wrapped, name, value)
 
 
 def with_fields(config, names: list[str]):
@@ -1342,6 +1396,7 @@ def unchecked(trainer, check: str) -> str:
     """Why a check has nothing to look at, or nothing."""
     absent = getattr(trainer, "absent", ())
     lacking = [name for name in ABOUT.get(check, absent) if name in absent]
+    lacking = [name + " that is called as --contract says" * (name in trainer.otherwise) for name in lacking]
     return f"not checked: it has no {' and no '.join(lacking)}" if lacking else ""
 
 
@@ -1774,6 +1829,8 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
 @check("mend the reward function named here: one finite number or None per completion", moved=False)
 def reward_answers(s: Subject):
     """The reward functions answer for samples of the untouched policy."""
+    if not s.trainer.scored:
+        return None, "no reward: nothing is scored"
     samples, _ = s.trainer.sampled()
     scores, parts = s.trainer.scores(samples)
     finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)

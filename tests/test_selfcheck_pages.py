@@ -568,6 +568,38 @@ def test_a_fault_in_one_of_four_functions_is_named(check_part, fault):
     assert code == 1 and fault in failed(rows), rows
 
 
+OTHERS = """
+
+def generate(model, tokenizer, text):
+    raise AssertionError("not the generate of the contract")
+
+
+def make_experience(rows):
+    return generate(None, None, rows)
+"""
+
+
+def test_a_function_of_another_meaning_is_told_and_not_called(check_part, tmp_path, capsys):
+    code, rows = check_part(FOUR + OTHERS)
+    assert code == 0 and {name for name, row in rows.items() if row["status"] == "pass"} == OF_FOUR, rows
+    told = "not checked: it has no generate that is called as --contract says"
+    assert rows["sampler_agreement"]["measured"] == told
+    code, rows = check_part(FOUR.replace("def gae(rewards, values,", "def gae(values, done, rewards, more, "))
+    assert code == 0 and rows["gae_formula"]["measured"].startswith("not checked: it has no gae that is called")
+    page = (TEMPLATES / "grpo.py").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(page + OTHERS)
+    assert selfcheck.main([str(tmp_path / "mine.py")]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "generate(model, tokenizer, text) is another one than generate(config, models, prompts, greedy=False)" in said
+    )
+
+
+def test_distillation_is_checked_without_a_reward(run_checks):
+    code, rows = run_checks(TEMPLATES / "distillation.py", "--reward", "")
+    assert code == 0 and rows["reward_answers"]["measured"] == "no reward: nothing is scored", rows
+
+
 def test_a_part_of_a_page_uses_what_the_page_has(check_part):
     """Its own Config without some fields, its own networks and sampler, whose temperature is another."""
     source = (TEMPLATES / "grpo.py").read_text(encoding="utf-8")

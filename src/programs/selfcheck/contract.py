@@ -1,6 +1,7 @@
 """What a trainer must offer to be checked: names, signatures, shapes; `--contract` prints it."""
 
 import dataclasses
+import inspect
 import textwrap
 
 
@@ -18,6 +19,24 @@ class Needed:
     def name(self) -> str:
         """What the trainer calls it."""
         return self.signature.partition("(")[0]
+
+    def offered_by(self, module) -> bool:
+        """Whether a module has it, or what does as well; a function of this name that is called otherwise is not it."""
+        return self.is_called_so(getattr(module, self.name, None)) or callable(getattr(module, self.instead, None))
+
+    def is_called_so(self, function) -> bool:
+        """Whether something can be called with the arguments of the signature."""
+        named = self.signature.partition("(")[2].partition(")")[0].split(", ")
+        given = [name for name in named if name and name != "..." and "=" not in name]
+        by_name = {name.partition("=")[0]: None for name in named if "=" in name}
+        try:
+            called = inspect.signature(function)
+            (called.bind_partial if "..." in named else called.bind)(*given, **by_name)
+        except ValueError:  # of a builtin, unknown
+            return True
+        except TypeError:  # nothing that is called, or otherwise
+            return not given and callable(function)
+        return True
 
     def asked_of(self, fields) -> bool:
         """Whether a trainer whose Config has these fields needs it."""
@@ -152,7 +171,17 @@ SCRIPT_OPTIONAL = ("VllmEngine", "LOSSES", "settle_precision")
 def lacking(module, needed, fields) -> list[str]:
     """What a trainer does not have of what its settings ask for; fields is None where they are not known yet."""
     asked = [n for n in needed if (n.asked_of(fields) if fields is not None else not n.field + n.without)]
-    return [n.name for n in asked if not any(callable(getattr(module, x, None)) for x in (n.name, n.instead))]
+    return [n.name for n in asked if not n.offered_by(module)]
+
+
+def called_otherwise(module, needed, names: list[str]) -> list[str]:
+    """Of the names that a trainer lacks, how those that it has are called there, and how they would be called."""
+    found = []
+    for n in needed:
+        function = getattr(module, n.name, None)
+        if n.name in names and callable(function):
+            found.append(f"{n.name}{inspect.signature(function)} is another one than {n.signature}")
+    return found
 
 
 def lacking_fields(fields) -> list[str]:

@@ -87,6 +87,8 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
 @check("mend the reward function named here: one finite number or None per completion", moved=False)
 def reward_answers(s: Subject):
     """The reward functions answer for samples of the untouched policy."""
+    if not s.trainer.scored:
+        return None, "no reward: nothing is scored"
     samples, _ = s.trainer.sampled()
     scores, parts = s.trainer.scores(samples)
     finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, need
-from programs.selfcheck.contract import ONE_PAGE, SCRIPT
+from programs.selfcheck.contract import ONE_PAGE, SCRIPT, called_otherwise
 from programs.selfcheck.one_page import OnePage
 from programs.selfcheck.scripts_trainer import ScriptsTrainer
 
@@ -15,7 +15,7 @@ from programs.selfcheck.scripts_trainer import ScriptsTrainer
 def load_trainer(file: str):
     """The trainer of a file, as the checks see it; raise UserError where it cannot be loaded or lacks a name."""
     trainer, names = nearest_kind(file)
-    need_names(file, names)
+    need_names(file, names, called_otherwise(trainer.module, trainer.needed, names))
     return trainer
 
 
@@ -40,11 +40,11 @@ def nearest_kind(file: str) -> tuple:
     return trainer, names
 
 
-def need_names(file: str, names: list[str]) -> None:
-    """Raise UserError if a trainer lacks names."""
+def need_names(file: str, names: list[str], otherwise: list[str] = ()) -> None:
+    """Raise UserError if a trainer lacks names; `otherwise` has those that are something else there."""
     need(
         not names,
-        f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; "
+        f"got trainer {file!r} without {', '.join([*names, *otherwise])}; expected all that the checks call; "
         "try selfcheck.py --contract, or --partial to check what a page has of it",
     )
 

@@ -99,7 +99,7 @@ class OnePage:
         if self.plays:
             self.environment = self.module.load_environment(config.environment)
         else:
-            self.reward = self.module.load_reward(config.reward)
+            self.reward = self.module.load_reward(config.reward) if config.reward else None
         kl = {"kl_coef": config.kl_coef or 0.05} if hasattr(config, "kl_coef") else {}
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
@@ -141,6 +141,11 @@ class OnePage:
             batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
             return batch["scores"].tolist(), {}
         return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
+
+    @property
+    def scored(self) -> bool:
+        """Whether completions are scored: distillation needs no reward."""
+        return self.reward is not None or self.plays
 
     @property
     def plays(self) -> bool:

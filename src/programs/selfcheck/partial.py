@@ -58,7 +58,7 @@ def load_partial(file: str):
     if not names:
         return trainer
     got = f"got trainer {file!r} without {', '.join(names)}"
-    has = [name for name in COMPUTING if callable(getattr(trainer.module, name, None))]
+    has = [name for name in COMPUTING if callable(getattr(trainer.module, name, None)) and name not in names]
     some = isinstance(trainer, OnePage) and has
     need(some, f"{got}; expected a page that has {' or '.join(COMPUTING)} for --partial; try selfcheck.py --contract")
     fill(trainer, names)
@@ -72,14 +72,32 @@ def fill(trainer: OnePage, names: list[str]) -> None:
     if not dataclasses.is_dataclass(own):
         own, fields = None, [name for name in DEFAULTS if name != "vf_coef"]
     module.Config = with_fields(own, fields)
-    missing = {name for name in STAND_INS if not callable(getattr(module, name, None))}
-    missing -= {"token_logprobs"} if hasattr(module, "response_logits") else set()
-    trainer.absent = missing | {*trainer.lacking()}  # of the contract for these settings
+    of_contract = {needed.name: needed for needed in trainer.needed}
+    there = {name: getattr(module, name) for name in of_contract if callable(getattr(module, name, None))}
+    trainer.otherwise = {name for name, function in there.items() if not of_contract[name].is_called_so(function)}
+    missing = {name for name in STAND_INS if name not in there} | trainer.otherwise & {*STAND_INS}
+    missing -= {"token_logprobs"} if "response_logits" in there else set()
+    trainer.absent = missing | trainer.otherwise | {*trainer.lacking()}  # of the contract for these settings
     if "micro_batch" not in Path(module.__file__).read_text(encoding="utf-8"):
         trainer.absent.add("Config.micro_batch")
-    for name in missing:
-        setattr(module, name, STAND_INS[name])
-    trainer.bare_gae = callable(getattr(module, "gae", None))
+    trainer.module = WithStandIns(module, {name: STAND_INS[name] for name in missing})
+    trainer.bare_gae = "gae" in there
+
+
+class WithStandIns:
+    """A module with stand-ins, which its own functions do not see: they may call others of the same names."""
+
+    def __init__(self, module, stand_ins: dict):
+        vars(self).update(wrapped=module, stand_ins=stand_ins)
+
+    def __getattr__(self, name: str):
+        return self.stand_ins[name] if name in self.stand_ins else getattr(self.wrapped, name)
+
+    def __setattr__(self, name: str, value) -> None:
+        if name in self.stand_ins:
+            self.stand_ins[name] = value
+        else:
+            setattr(self.wrapped, name, value)
 
 
 def with_fields(config, names: list[str]):
@@ -92,6 +110,7 @@ def unchecked(trainer, check: str) -> str:
     """Why a check has nothing to look at, or nothing."""
     absent = getattr(trainer, "absent", ())
     lacking = [name for name in ABOUT.get(check, absent) if name in absent]
+    lacking = [name + " that is called as --contract says" * (name in trainer.otherwise) for name in lacking]
     return f"not checked: it has no {' and no '.join(lacking)}" if lacking else ""
 
 

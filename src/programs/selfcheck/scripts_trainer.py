@@ -19,6 +19,8 @@ class ScriptsTrainer:
     has_policy_loss = True
     takes_holes = False  # responses without tokens of others in between
 
+    scored = True
+
     def __init__(self, module, needed):
         self.module, self.needed = module, needed
         self.config = self.models = self.engine = self.reward = self.setup = None
