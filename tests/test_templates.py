@@ -84,7 +84,7 @@ COMMON = {
     "load_reward": NAMES,
     "run": NAMES,
     "generate": NAMES,
-    "rollout": NAMES,
+    "rollout": ("ppo", "grpo"),
     "token_logprobs": ("ppo", "grpo"),
 }
 
