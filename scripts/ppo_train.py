@@ -3962,6 +3962,48 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
+def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> tuple:
+    """Read what is new of texts that begin with kept ones, in groups of like length, so that hardly a pad is read.
+
+    Args:
+        read: `(new tokens of each row, mask [B, T], cache) -> (what follows from the last ones [B, …], mask, cache)`,
+            the mask and the cache being those of the whole texts.
+
+    Returns:
+        (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
+    """
+    import torch
+
+    groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
+    if len(groups) == 1:
+        return read_on(kept, texts, read, groups[0])
+    whole, found = KeptTexts(texts), {}
+    for group in groups:
+        order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
+        whole.parts.append(Part(order, pairs_of(cache), mask))
+        found |= zip(order, following, strict=True)
+    order, cache, mask = whole.cache_of(list(texts))
+    return order, torch.stack([found[number] for number in order]), mask, cache
+
+
+def read_on(
+    kept: KeptTexts, texts: dict[int, list[int]], read: Callable, numbers: list[int], last: bool = True
+) -> tuple:
+    """`continued` for texts of these numbers, in one batch; after the `last` ones nothing is kept."""
+    order, cache, mask = kept.cache_of(numbers, last)
+    return order, *read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
+
+
+def alike(lengths: dict[int, int]) -> list[list[int]]:
+    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
+    groups, longest = [], 0
+    for number in sorted(lengths, key=lambda number: -lengths[number]):
+        if not groups or lengths[number] < longest - max(16, longest // 4):
+            groups, longest = [*groups, []], lengths[number]
+        groups[-1].append(number)
+    return groups
+
+
 # ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
@@ -4434,25 +4476,31 @@ def measured_decoding(gap, limit: float) -> Decoding | None:
     return None
 
 
-def turns_gap(models: Models, vocabulary: int) -> float:
-    """How far states of texts that are read in turns, with pads between these, are from those of the whole texts."""
+def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+
+    Args:
+        read: `(ids, mask) -> states` of whole texts.
+        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
+        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
+        config: of the model's text part.
+    """
     import torch
 
-    policy, pad_id, device = models.policy, models.pad_id, models.device
-    texts, gaps = probe_texts(vocabulary, padded=True), []
+    texts, gaps = probe_texts(config.vocab_size, padded=True), []
     whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [plain_states(policy, ids, torch.ones_like(ids))[0] for ids in whole]
+    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
 
-    def compare(states, order, read) -> None:
-        gaps.extend(relative_gap(states[i], expected[row][read[row] - 1]) for i, row in enumerate(order))
+    def compare(states, order, places) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
 
     ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
-    cache = cached_states(policy, ids, mask, None)[1]
-    if not has_plain_layers(cache, unwrapped(policy).config.get_text_config()):
+    cache = step(ids, mask, None)[1]
+    if not has_plain_layers(cache, config):
         return math.inf
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, grown, cache, padded=True), (0, 1), (6, 3))
+    compare(one(token, grown, cache, True), (0, 1), (6, 3))
     rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
@@ -4460,12 +4508,12 @@ def turns_gap(models: Models, vocabulary: int) -> float:
     order, cache, mask = kept.cache_of([0, 1])
     new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
-    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
+    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
     token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
     mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, mask, cache, padded=True), order, (10, 5))
-    cache = cached_states(policy, whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
-    alone = next_states(policy, whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, padded=False)
+    compare(one(token, mask, cache, True), order, (10, 5))
+    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
     compare(alone, (0,), (6,))
     return sum(gaps) / len(gaps)
 
@@ -4502,7 +4550,9 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
         if found and found.pads and found.leaving:
-            found = replace(found, plain=holds(lambda: turns_gap(models, size), limit))
+            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
+            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
+            found = replace(found, plain=holds(gap, limit))
     name = type(unwrapped(policy)).__name__
     need(
         found,
@@ -4727,7 +4777,7 @@ class TurnSampler:
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         if kept.begins(texts):
-            order, states, mask, cache = self.go_on(kept, texts)
+            order, states, mask, cache = continued(kept, texts, self.read_on)
         else:
             order, (states, mask, cache) = numbers, engine.read(prompts)
         del kept
@@ -4738,45 +4788,16 @@ class TurnSampler:
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
         return [found[number] for number in numbers]
 
-    def go_on(self, kept: KeptTexts, texts: dict[int, list[int]]) -> tuple:
-        """(numbers in the order of rows, states [B, H] after the texts, mask [B, T], cache).
-
-        What is new is read in groups of like length: one long text among many short ones would pad them all.
-        """
-        import torch
-
-        groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
-        if len(groups) == 1:
-            return self.read_on(kept, texts, groups[0])
-        read, states = KeptTexts(texts), {}
-        for group in groups:
-            order, found, mask, cache = self.read_on(kept, texts, group, group is groups[-1])
-            read.parts.append(Part(order, pairs_of(cache), mask))
-            states |= zip(order, found, strict=True)
-        order, cache, mask = read.cache_of(list(texts))
-        return order, torch.stack([states[number] for number in order]), mask, cache
-
-    def read_on(self, kept: KeptTexts, texts: dict[int, list[int]], numbers: list[int], last: bool = True) -> tuple:
-        """`go_on` for these conversations; after the `last` ones nothing is kept."""
+    def read_on(self, new: list[list[int]], mask, cache) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache)."""
         import torch
 
         models = self.engine.models
-        order, cache, mask = kept.cache_of(numbers, last)
-        new, new_mask = left_pad([texts[n][len(kept.ids[n]) :] for n in order], models.pad_id, models.device)
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = torch.cat([mask, new_mask], dim=1)
         with torch.no_grad(), autocast(self.engine.config, models.device):
-            states, cache = cached_states(models.policy, new, mask, cache)
-        return order, states[:, -1], mask, cache
-
-
-def alike(lengths: dict[int, int]) -> list[list[int]]:
-    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
-    groups, longest = [], 0
-    for number in sorted(lengths, key=lambda number: -lengths[number]):
-        if not groups or lengths[number] < longest - max(16, longest // 4):
-            groups, longest = [*groups, []], lengths[number]
-        groups[-1].append(number)
-    return groups
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
 
 
 def turn_sampler(engine) -> Callable:

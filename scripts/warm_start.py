@@ -2251,25 +2251,31 @@ def measured_decoding(gap, limit: float) -> Decoding | None:
     return None
 
 
-def turns_gap(models: Models, vocabulary: int) -> float:
-    """How far states of texts that are read in turns, with pads between these, are from those of the whole texts."""
+def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+
+    Args:
+        read: `(ids, mask) -> states` of whole texts.
+        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
+        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
+        config: of the model's text part.
+    """
     import torch
 
-    policy, pad_id, device = models.policy, models.pad_id, models.device
-    texts, gaps = probe_texts(vocabulary, padded=True), []
+    texts, gaps = probe_texts(config.vocab_size, padded=True), []
     whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [plain_states(policy, ids, torch.ones_like(ids))[0] for ids in whole]
+    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
 
-    def compare(states, order, read) -> None:
-        gaps.extend(relative_gap(states[i], expected[row][read[row] - 1]) for i, row in enumerate(order))
+    def compare(states, order, places) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
 
     ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
-    cache = cached_states(policy, ids, mask, None)[1]
-    if not has_plain_layers(cache, unwrapped(policy).config.get_text_config()):
+    cache = step(ids, mask, None)[1]
+    if not has_plain_layers(cache, config):
         return math.inf
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, grown, cache, padded=True), (0, 1), (6, 3))
+    compare(one(token, grown, cache, True), (0, 1), (6, 3))
     rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
@@ -2277,12 +2283,12 @@ def turns_gap(models: Models, vocabulary: int) -> float:
     order, cache, mask = kept.cache_of([0, 1])
     new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
-    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
+    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
     token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
     mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, mask, cache, padded=True), order, (10, 5))
-    cache = cached_states(policy, whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
-    alone = next_states(policy, whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, padded=False)
+    compare(one(token, mask, cache, True), order, (10, 5))
+    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
     compare(alone, (0,), (6,))
     return sum(gaps) / len(gaps)
 
@@ -2319,7 +2325,9 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
         if found and found.pads and found.leaving:
-            found = replace(found, plain=holds(lambda: turns_gap(models, size), limit))
+            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
+            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
+            found = replace(found, plain=holds(gap, limit))
     name = type(unwrapped(policy)).__name__
     need(
         found,
