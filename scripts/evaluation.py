@@ -2589,8 +2589,7 @@ def roomy_layer():
 
         def batch_select_indices(self, indices):
             """The same."""
-            super().batch_select_indices(indices)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
 
@@ -2780,6 +2779,7 @@ class Decoding:
 
     pads: bool  # prompts of several lengths in one batch, padded on the left
     leaving: bool  # rows that are finished leave the batch
+    groups: bool = False  # a prompt is held once for all rows that begin with it
     plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 

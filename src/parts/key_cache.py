@@ -41,8 +41,7 @@ def roomy_layer():
 
         def batch_select_indices(self, indices):
             """The same."""
-            super().batch_select_indices(indices)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
 

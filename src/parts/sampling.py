@@ -7,6 +7,7 @@ from collections.abc import Callable
 from parts.batches import left_pad
 from parts.cache_probe import decoding_of_policy, select_rows
 from parts.forward import cached_states, lm_logits, next_states
+from parts.group_cache import group_rows, worth_grouping
 from parts.key_cache import KeptTexts, continued
 from parts.messages import DivergedError
 from parts.models import Models
@@ -69,7 +70,9 @@ class HFEngine:
         for rows in self.batches(list(map(len, prompts))):
             batch = [prompts[i] for i in rows]
             ended = tell and Ended(tell, rows)
-            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows], ended=ended)
+            sampled = self.sample(
+                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
+            )
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
@@ -83,8 +86,12 @@ class HFEngine:
             groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
-    def read(self, prompts: list[list[int]]) -> tuple:
-        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated."""
+    def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
+        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
+
+        Args:
+            groups: the cache may hold them once, too.
+        """
         import torch
 
         models, once = self.models, prompts
@@ -97,7 +104,10 @@ class HFEngine:
         if len(once) < len(prompts):
             place = {tuple(ids): i for i, ids in enumerate(once)}
             index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
-            select_rows(cache, index)
+            if groups and worth_grouping(cache, len(prompts)):
+                cache = group_rows(cache, mask, index)
+            else:
+                select_rows(cache, index)
             states, mask = states[index], mask[index]
         return states, mask, cache
 
