@@ -2589,8 +2589,7 @@ def roomy_layer():
 
         def batch_select_indices(self, indices):
             """The same."""
-            super().batch_select_indices(indices)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
 
@@ -2609,6 +2608,153 @@ def give_room(cache) -> None:
     for i, layer in enumerate(cache.layers if isinstance(cache, Cache) else ()):
         if type(layer) is DynamicLayer and layer.is_initialized and layer.keys.dim() == 4:
             cache.layers[i] = roomy_layer()(layer.keys, layer.values)
+
+
+def has_plain_layers(cache, config) -> bool:
+    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it.
+
+    Args:
+        config: of the model's text part.
+    """
+    from transformers.cache_utils import DynamicCache
+
+    window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    if window or getattr(config, "window_size", None) or not isinstance(cache, DynamicCache):
+        return False
+    return all(type(layer) is roomy_layer() for layer in cache.layers)
+
+
+@dataclass
+class Part:
+    """Rows that left a batch together: whose they are, their keys and values, and which columns are of their text."""
+
+    numbers: list[int]
+    layers: list[tuple]  # (keys, values) of each layer, [B, heads, T, D]
+    mask: object  # [B, T], 1 = of the text
+
+
+@dataclass
+class KeptTexts:
+    """Texts of which the keys and values are kept, by the numbers of their conversations."""
+
+    ids: dict[int, list[int]] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+
+    def take(self, order: list[int], mask, cache, places, rows, lengths) -> None:
+        """Keep rows of a batch that is being sampled, without what they were fed after their end.
+
+        Args:
+            order: the numbers of the conversations that the batch began with.
+            mask: [B, T], 1 on the tokens that they had then.
+            places: [b] where in the cache the rows are; None for all, which are then not copied.
+            rows: [B'] which of those that the batch began with each row of the cache is.
+            lengths: [B] how many tokens each of those has said; the last one was not fed.
+        """
+        import torch
+
+        own = rows if places is None else rows[places]
+        pairs = pairs_of(cache)
+        pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
+        columns = torch.arange(cache.get_seq_length(), device=mask.device)
+        before = torch.nn.functional.pad(mask[own], (0, len(columns) - mask.shape[1]), value=1)
+        of_text = before * (columns < mask.shape[1] + lengths[own, None] - 1)
+        self.parts.append(Part([order[i] for i in own.tolist()], pairs, of_text))
+
+    def begins(self, texts: dict[int, list[int]]) -> bool:
+        """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
+        for number, ids in texts.items():
+            known = self.ids.get(number)
+            if known is None or len(ids) <= len(known) or ids[: len(known)] != known:
+                return False
+        return True
+
+    def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
+        """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
+
+        The columns of each row are ordered so that its text ends in the last one, with pads before it only.
+
+        Args:
+            last: nothing else will be asked for: what is kept is given up, layer by layer.
+        """
+        import torch
+        from transformers.cache_utils import DynamicCache
+
+        wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
+        order, masks, places = [], [], []  # places: of each part, its rows [b, 1] and columns [b, at most T]
+        for part in self.parts:
+            rows = [i for i, number in enumerate(part.numbers) if number in wanted]
+            order += [part.numbers[i] for i in rows]
+            index = torch.tensor(rows, device=part.mask.device, dtype=torch.long)
+            mask, columns = part.mask[index].sort(dim=1, stable=True)
+            masks.append(torch.nn.functional.pad(mask, (width, 0))[:, -width:])
+            places.append((index[:, None], columns[:, -width:]))
+        cache = DynamicCache()
+        for layer in range(len(self.parts[0].layers)):
+            pairs = [part.layers[layer] for part in self.parts]
+            rooms = tuple(gathered([pair[which] for pair in pairs], places, width) for which in (0, 1))
+            cache.layers.append(roomy_layer()(*(room[:, :, :width] for room in rooms), rooms))
+            for part in self.parts if last else ():
+                part.layers[layer] = None  # one layer at a time is there twice
+        return order, cache, torch.cat(masks)
+
+
+def pairs_of(cache) -> list[tuple]:
+    """(keys, values) of each layer of a cache with plain layers."""
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def gathered(tensors: list, places: list[tuple], width: int):
+    """A room [B, heads, width + BLOCK, D] of the chosen rows and columns of [., heads, T, D], 0 before where fewer."""
+    first = tensors[0]
+    room = first.new_zeros(sum(len(rows) for rows, _ in places), first.shape[1], width + BLOCK, first.shape[3])
+    start = 0
+    for x, (rows, columns) in zip(tensors, places, strict=True):
+        picked = x.transpose(1, 2)[rows, columns].transpose(1, 2)
+        room[start : start + len(rows), :, width - columns.shape[1] : width] = picked
+        start += len(rows)
+    return room
+
+
+def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> tuple:
+    """Read what is new of texts that begin with kept ones, in groups of like length, so that hardly a pad is read.
+
+    Args:
+        read: `(new tokens of each row, mask [B, T], cache) -> (what follows from the last ones [B, …], mask, cache)`,
+            the mask and the cache being those of the whole texts.
+
+    Returns:
+        (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
+    """
+    import torch
+
+    groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
+    if len(groups) == 1:
+        return read_on(kept, texts, read, groups[0])
+    whole, found = KeptTexts(texts), {}
+    for group in groups:
+        order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
+        whole.parts.append(Part(order, pairs_of(cache), mask))
+        found |= zip(order, following, strict=True)
+    order, cache, mask = whole.cache_of(list(texts))
+    return order, torch.stack([found[number] for number in order]), mask, cache
+
+
+def read_on(
+    kept: KeptTexts, texts: dict[int, list[int]], read: Callable, numbers: list[int], last: bool = True
+) -> tuple:
+    """`continued` for texts of these numbers, in one batch; after the `last` ones nothing is kept."""
+    order, cache, mask = kept.cache_of(numbers, last)
+    return order, *read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
+
+
+def alike(lengths: dict[int, int]) -> list[list[int]]:
+    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
+    groups, longest = [], 0
+    for number in sorted(lengths, key=lambda number: -lengths[number]):
+        if not groups or lengths[number] < longest - max(16, longest // 4):
+            groups, longest = [*groups, []], lengths[number]
+        groups[-1].append(number)
+    return groups
 
 
 # -------------------------------------------------------------------------------------- batches (src/parts/batches.py)
@@ -2633,6 +2779,7 @@ class Decoding:
 
     pads: bool  # prompts of several lengths in one batch, padded on the left
     leaving: bool  # rows that are finished leave the batch
+    groups: bool = False  # a prompt is held once for all rows that begin with it
     plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
@@ -2694,6 +2841,48 @@ def measured_decoding(gap, limit: float) -> Decoding | None:
         if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
             return Decoding(pads, leaving)
     return None
+
+
+def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+
+    Args:
+        read: `(ids, mask) -> states` of whole texts.
+        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
+        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
+        config: of the model's text part.
+    """
+    import torch
+
+    texts, gaps = probe_texts(config.vocab_size, padded=True), []
+    whole = [torch.tensor([text], device=device) for text in texts]
+    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
+
+    def compare(states, order, places) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
+
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
+    cache = step(ids, mask, None)[1]
+    if not has_plain_layers(cache, config):
+        return math.inf
+    token = torch.tensor([texts[0][5], texts[1][2]], device=device)
+    grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(one(token, grown, cache, True), (0, 1), (6, 3))
+    rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
+    kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
+    for leaving in (rows[1:], rows[:1]):
+        kept.take([0, 1], mask, cache, leaving, rows, said)
+    order, cache, mask = kept.cache_of([0, 1])
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
+    mask = torch.cat([mask, new_mask], dim=1)
+    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
+    token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
+    mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(one(token, mask, cache, True), order, (10, 5))
+    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
+    compare(alone, (0,), (6,))
+    return sum(gaps) / len(gaps)
 
 
 # ------------------------------------------------------------------------------------ sampling (src/parts/sampling.py)
@@ -3882,6 +4071,8 @@ def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
     """The `sample` of `play`: the model's answers, taken from the cache where it has them."""
     from tqdm import tqdm
 
+    generate = model.turns()
+
     def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         samples = [mine[number]["sample"] for number in numbers]
         asked = [
@@ -3898,7 +4089,7 @@ def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
                 cache.add(asked[missing[place]].key(), output)
                 bar.update()
 
-            model.generate([asked[i] for i in missing], done)
+            generate([asked[i] for i in missing], done, [numbers[i] for i in missing])
         ids = [[*output["ids"], *output["end"]] for output in outputs]  # as they were sampled
         return [(own, [0.0] * len(own)) for own in ids]
 
@@ -4255,6 +4446,63 @@ def make_task(text: str, config: Config) -> Task:
     return TASKS[name](text, config)
 
 
+# ---------------------------------------------------------------- local turns (src/programs/evaluation/local_turns.py)
+
+
+class TurnAnswers:
+    """`generate` of a LocalModel for the turns of conversations.
+
+    A turn that is no single batch, or does not fit memory as one, is read whole, and nothing is kept of it.
+    """
+
+    def __init__(self, model):
+        self.model, self.kept = model, KeptTexts()
+
+    def generate(self, requests: list[Request], done, numbers: list[int]) -> None:
+        """As LocalModel.generate; `numbers` say which conversation each request is of, the same in each turn."""
+        import torch
+
+        begun = self.kept.begins({number: r.ids for number, r in zip(numbers, requests, strict=True)})
+
+        def run(rows: list[int]) -> None:
+            kept, self.kept = self.kept, KeptTexts()
+            picked, of_talks = [requests[row] for row in rows], [numbers[row] for row in rows]
+            if len(rows) == len(requests):
+                outputs = self.whole_batch(kept if begun else None, picked, of_talks, prefix)
+            else:
+                outputs = self.model.generate_batch(picked, prefix)
+            for row, output in zip(rows, outputs, strict=True):
+                done(row, output)
+
+        with torch.inference_mode():
+            prefix = ([], None) if begun else self.model.shared_prefix([r.ids for r in requests])
+            self.model.in_batches([len(r.ids) + r.limit for r in requests], run)
+
+    def whole_batch(self, kept: KeptTexts | None, requests: list[Request], numbers: list[int], prefix) -> list[dict]:
+        """Outputs of a turn in one batch, of which keys and values are kept; `kept` are those to go on with."""
+        asked = dict(zip(numbers, requests, strict=True))
+        if kept:
+            order, *after = continued(kept, {number: r.ids for number, r in asked.items()}, self.read)
+        else:
+            order, after = numbers, self.model.prefill(requests, prefix)
+        logits, mask, cache = after
+        del after
+        keep = functools.partial(self.kept.take, order, mask)
+        sampled = self.model.sample([asked[number] for number in order], logits, mask, cache, keep)
+        found = dict(zip(order, sampled, strict=True))
+        self.kept.ids = {number: asked[number].ids + ids[:-1] for number, ids in found.items()}
+        return [self.model.finished(asked[number], found[number]) for number in numbers]
+
+    def read(self, new: list[list[int]], mask, cache) -> tuple:
+        """(logits [B, V] after new tokens of each row, mask [B, T] of all, cache)."""
+        import torch
+
+        ids, new_mask = left_pad(new, self.model.pad_id, self.model.device)
+        mask = torch.cat([mask, new_mask], dim=1)
+        logits, cache = self.model.forward(ids, mask, cache)
+        return logits[:, -1], mask, cache
+
+
 # ---------------------------------------------------------------- local model (src/programs/evaluation/local_model.py)
 
 PREFIX_MIN = 16  # tokens that all prompts must share for their states to be kept
@@ -4361,19 +4609,29 @@ class LocalModel:
         out = self.model(input_ids=ids, attention_mask=mask, **{name: cache}, use_cache=use_cache, **extra)
         return out.logits[:, -keep:], getattr(out, name, None)
 
+    def read_whole(self, ids, mask):
+        """Logits [B, T, V] of whole texts, without a cache."""
+        return self.forward(ids, mask, keep=ids.shape[1], use_cache=False)[0]
+
+    def read_more(self, ids, mask, cache) -> tuple:
+        """(logits [B, t, V] of tokens after those of a cache, the cache)."""
+        first = cache is None
+        logits, cache = self.forward(ids, mask, cache, keep=ids.shape[1])
+        if first:
+            give_room(cache)
+        return logits, cache
+
+    @property
+    def rounding(self) -> float:
+        """The relative distance of logits that rounding explains; faults of caches give 0.3 and more."""
+        return 0.01 if self.dtype.itemsize > 2 else 0.2
+
     @functools.cached_property
     def decoding(self) -> Decoding:
         """What the cache can do; UserError where one token at a time gives other logits than a whole text."""
-
-        def read(ids, mask):
-            return self.forward(ids, mask, keep=ids.shape[1], use_cache=False)[0]
-
-        def step(ids, mask, cache):
-            return self.forward(ids, mask, cache, keep=ids.shape[1])
-
+        known = self.vocabulary, self.pad_id, self.device
         found = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, self.vocabulary, self.pad_id, self.device),
-            0.01 if self.dtype.itemsize > 2 else 0.2,  # rounding gives less; faults of caches give 0.3 and more
+            lambda decoding: decoding_gap(self.read_whole, self.read_more, decoding, *known), self.rounding
         )
         need(
             found,
@@ -4381,6 +4639,22 @@ class LocalModel:
             "differ; expected the same ones; try --engine vllm, or another architecture",
         )
         return found
+
+    def turns(self):
+        """`(requests, done, numbers)`: `generate` for the turns of the conversations with these numbers."""
+        return TurnAnswers(self).generate if self.goes_on else lambda requests, done, _: self.generate(requests, done)
+
+    @functools.cached_property
+    def goes_on(self) -> bool:
+        """Whether texts that the cache holds can be gone on with by several tokens, with pads between these."""
+
+        def one(token, mask, cache, padded):
+            return self.read_more(token[:, None], mask, cache)[0][:, -1]
+
+        known = self.model.config.get_text_config(), self.pad_id, self.device
+        gap = functools.partial(turns_gap, self.read_whole, self.read_more, one, *known)
+        plain = self.plain_cache and self.decoding.pads and self.decoding.leaving
+        return plain and holds(gap, self.rounding)
 
     def in_batches(self, sizes: list[int], run) -> None:
         """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
@@ -4534,12 +4808,21 @@ class LocalModel:
 
     def generate_batch(self, requests: list[Request], prefix) -> list[dict]:
         """`generate` for requests that fit memory at once."""
+        sampled = self.sample(requests, *self.prefill(requests, prefix))
+        return [self.finished(request, ids) for request, ids in zip(requests, sampled, strict=True)]
+
+    def sample(self, requests: list[Request], logits, mask, cache, leave=None) -> list[list[int]]:
+        """The tokens sampled after texts that a cache holds: logits [B, V] after each, mask [B, T] of their tokens.
+
+        Args:
+            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+        """
         import torch
 
-        width = max(r.limit for r in requests)
-        noise, (logits, mask, cache) = self.noise(requests, width), self.prefill(requests, prefix)
         give_room(cache)
-        n, ends = len(requests), torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
+        width = max(r.limit for r in requests)
+        noise, n = self.noise(requests, width), len(requests)
+        ends = torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
         tokens = torch.zeros(n, width, dtype=torch.long, device=self.device)
         limits = torch.tensor([r.limit for r in requests], device=self.device)
         lengths = limits.clone()
@@ -4559,12 +4842,15 @@ class LocalModel:
             ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
             if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                 keep = running.nonzero().squeeze(-1)
+                if leave:
+                    leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                 select_rows(cache, keep)
                 rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
             logits, cache = self.forward(ids, mask, cache)
             logits = logits[:, -1]
-        sampled = zip(requests, tokens.tolist(), lengths.tolist(), strict=True)
-        return [self.finished(request, ids[:length]) for request, ids, length in sampled]
+        if leave:
+            leave(cache, None, rows, lengths)
+        return [ids[:length] for ids, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
 
     def unstopped(self, requests, tokens, rows, running, lengths, t: int):
         """`running` [B] without the rows that a stop string has ended by step t."""

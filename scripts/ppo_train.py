@@ -444,7 +444,9 @@ class Config(BaseConfig):
         free=True,
     )
     share_prompts: bool = setting(
-        True, "policy, critic and reference run a group's prompt once, and no pads, where this saves time", free=True
+        True,
+        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
     )
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
@@ -3835,8 +3837,7 @@ def roomy_layer():
 
         def batch_select_indices(self, indices):
             """The same."""
-            super().batch_select_indices(indices)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
 
@@ -3962,6 +3963,154 @@ def gathered(tensors: list, places: list[tuple], width: int):
     return room
 
 
+def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> tuple:
+    """Read what is new of texts that begin with kept ones, in groups of like length, so that hardly a pad is read.
+
+    Args:
+        read: `(new tokens of each row, mask [B, T], cache) -> (what follows from the last ones [B, …], mask, cache)`,
+            the mask and the cache being those of the whole texts.
+
+    Returns:
+        (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
+    """
+    import torch
+
+    groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
+    if len(groups) == 1:
+        return read_on(kept, texts, read, groups[0])
+    whole, found = KeptTexts(texts), {}
+    for group in groups:
+        order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
+        whole.parts.append(Part(order, pairs_of(cache), mask))
+        found |= zip(order, following, strict=True)
+    order, cache, mask = whole.cache_of(list(texts))
+    return order, torch.stack([found[number] for number in order]), mask, cache
+
+
+def read_on(
+    kept: KeptTexts, texts: dict[int, list[int]], read: Callable, numbers: list[int], last: bool = True
+) -> tuple:
+    """`continued` for texts of these numbers, in one batch; after the `last` ones nothing is kept."""
+    order, cache, mask = kept.cache_of(numbers, last)
+    return order, *read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
+
+
+def alike(lengths: dict[int, int]) -> list[list[int]]:
+    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
+    groups, longest = [], 0
+    for number in sorted(lengths, key=lambda number: -lengths[number]):
+        if not groups or lengths[number] < longest - max(16, longest // 4):
+            groups, longest = [*groups, []], lengths[number]
+        groups[-1].append(number)
+    return groups
+
+
+# ------------------------------------------------------------------------------ group cache (src/parts/group_cache.py)
+
+# bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
+WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
+
+
+class Groups:
+    """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
+
+    Args:
+        pairs: [n, heads, P, D] each.
+        mask: [n, P], 1 on the tokens of the prompts.
+    """
+
+    def __init__(self, which, pairs: list[tuple], mask):
+        import torch
+
+        self.which, self.pairs, self.mask = which, pairs, mask
+        pads = torch.zeros(mask.shape, device=mask.device).masked_fill_(mask == 0, -math.inf)
+        self.added = None if bool(mask.all()) else pads[:, None, None]  # to scores [n, heads, rows, P]
+        sizes = which.bincount(minlength=len(mask))
+        order = which.argsort(stable=True)
+        group = which[order]
+        place = torch.arange(len(which), device=which.device) - (sizes.cumsum(0) - sizes)[group]
+        self.rows = which.new_zeros(len(mask), int(sizes.max()))  # of each prompt; too many are computed for nothing
+        self.rows[group, place] = order
+        self.back = torch.empty_like(which)
+        self.back[order] = group * self.rows.shape[1] + place
+
+    def of_rows(self, chosen) -> "Groups":
+        """The groups of some rows, without the prompts that none of these has."""
+        import torch
+
+        kept, which = torch.unique(self.which[chosen], return_inverse=True)
+        if len(kept) == len(self.mask):
+            return Groups(which, self.pairs, self.mask)
+        return Groups(which, [(keys[kept], values[kept]) for keys, values in self.pairs], self.mask[kept])
+
+    def by_prompt(self, x):
+        """[B, heads, r, X] of rows as [n, heads, rows of a prompt x r, X]."""
+        return x[self.rows].transpose(1, 2).flatten(2, 3)
+
+    def by_row(self, x, r: int):
+        """The way back, [B, heads, r, X]."""
+        return x.unflatten(2, (-1, r)).transpose(1, 2).flatten(0, 1)[self.back]
+
+    def attend(self, layer: int, query, key, value, scaling: float | None):
+        """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
+
+        Args:
+            key: of the rows' own tokens [B, heads, T, D], as `value`; H is a multiple of heads.
+        """
+        import torch
+
+        keys, values = self.pairs[layer]
+        (heads, own), width = key.shape[1:3], keys.shape[2]
+        r = query.shape[1] // heads
+        query = query.unflatten(1, (heads, r)).squeeze(3) * (scaling or query.shape[-1] ** -0.5)  # [B, heads, r, D]
+        scores = query.new_empty(len(keys), heads, self.rows.shape[1] * r, width + own, dtype=torch.float32)
+        scores[..., :width] = self.by_prompt(query) @ keys.transpose(2, 3)
+        scores[..., width:] = self.by_prompt(query @ key.transpose(2, 3))
+        if self.added is not None:
+            scores[..., :width] += self.added
+        weights = torch.softmax(scores, dim=-1).to(value.dtype)
+        seen = self.by_row(weights[..., :width] @ values, r) + self.by_row(weights[..., width:], r) @ value
+        return seen.flatten(1, 2)[:, None]
+
+
+@functools.cache
+def grouped_cache():
+    """A DynamicCache of the rows' own tokens, with their `groups`."""
+    from transformers.cache_utils import DynamicCache
+
+    class GroupedCache(DynamicCache):
+        """What `group_rows` makes."""
+
+        def batch_select_indices(self, indices):
+            """Keep these rows, in this order."""
+            super().batch_select_indices(indices)
+            self.groups = self.groups.of_rows(indices)
+
+    return GroupedCache
+
+
+def group_rows(cache, mask, which):
+    """A cache of rows that begin with the texts of one with plain layers; it holds each of these once.
+
+    Args:
+        mask: [n, P], 1 on the tokens of the texts.
+        which: [B], the text that each row begins with.
+    """
+    grouped = grouped_cache()()
+    grouped.groups = Groups(which, pairs_of(cache), mask)
+    for keys, values in grouped.groups.pairs:
+        none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
+        grouped.layers.append(roomy_layer()(*none))
+    return grouped
+
+
+def worth_grouping(cache, rows: int) -> bool:
+    """Whether to hold the texts of a cache once, for more rows, saves time as well as memory."""
+    keys, values = pairs_of(cache)[0]
+    saved = (keys[0].nbytes + values[0].nbytes) * (rows - len(keys))
+    return saved > (WORTH_ON_CPU if keys.device.type == "cpu" else WORTH_ON_GPU)
+
+
 # ------------------------------------------------------------------------ shared prompts (src/parts/shared_prompts.py)
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
@@ -4069,8 +4218,10 @@ def rows_at(x, places):
     return found.view(*places.shape, *x.shape[1:])
 
 
-def shared_attention(module, query, key, value, attention_mask, layout: Layout | None = None, **kwargs):
+def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
     """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
+
+    With Groups, of the next token of each row.
 
     Prompts stand in columns from 0 on, so that being causal is all the mask that they need.
     """
@@ -4079,6 +4230,8 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
 
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    if isinstance(layout, Groups):
+        return layout.attend(module.layer_idx, query, key, value, kwargs.get("scaling")), None
     line = [x[0].transpose(0, 1) for x in (query, key, value)]  # [N, heads, D]
 
     def attend(asking, asked, mask):
@@ -4156,7 +4309,9 @@ def cached_states(model, input_ids, attention_mask, cache):
 
 
 def next_states(model, token, mask, cache, padded: bool):
-    """States [B, H] of one more token [B] for each row of a plain cache; the host does not wait for what a mask holds.
+    """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
+
+    The host does not wait for what a mask holds.
 
     Args:
         mask: [B, T], 1 on the tokens of the texts, the new ones included.
@@ -4164,13 +4319,16 @@ def next_states(model, token, mask, cache, padded: bool):
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
-    prepared = mask[:, None, None].bool() if sdpa else mask
+    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    if groups := getattr(cache, "groups", None):
+        prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,
         position_ids=mask.sum(dim=1, keepdim=True) - 1,
         past_key_values=cache,
         use_cache=True,
+        **extra,
     )
     return out.last_hidden_state[:, -1]
 
@@ -4361,6 +4519,7 @@ class Decoding:
 
     pads: bool  # prompts of several lengths in one batch, padded on the left
     leaving: bool  # rows that are finished leave the batch
+    groups: bool = False  # a prompt is held once for all rows that begin with it
     plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
@@ -4434,25 +4593,31 @@ def measured_decoding(gap, limit: float) -> Decoding | None:
     return None
 
 
-def turns_gap(models: Models, vocabulary: int) -> float:
-    """How far states of texts that are read in turns, with pads between these, are from those of the whole texts."""
+def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+
+    Args:
+        read: `(ids, mask) -> states` of whole texts.
+        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
+        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
+        config: of the model's text part.
+    """
     import torch
 
-    policy, pad_id, device = models.policy, models.pad_id, models.device
-    texts, gaps = probe_texts(vocabulary, padded=True), []
+    texts, gaps = probe_texts(config.vocab_size, padded=True), []
     whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [plain_states(policy, ids, torch.ones_like(ids))[0] for ids in whole]
+    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
 
-    def compare(states, order, read) -> None:
-        gaps.extend(relative_gap(states[i], expected[row][read[row] - 1]) for i, row in enumerate(order))
+    def compare(states, order, places) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
 
     ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
-    cache = cached_states(policy, ids, mask, None)[1]
-    if not has_plain_layers(cache, unwrapped(policy).config.get_text_config()):
+    cache = step(ids, mask, None)[1]
+    if not has_plain_layers(cache, config):
         return math.inf
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, grown, cache, padded=True), (0, 1), (6, 3))
+    compare(one(token, grown, cache, True), (0, 1), (6, 3))
     rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
@@ -4460,14 +4625,38 @@ def turns_gap(models: Models, vocabulary: int) -> float:
     order, cache, mask = kept.cache_of([0, 1])
     new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
-    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
+    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
     token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
     mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, mask, cache, padded=True), order, (10, 5))
-    cache = cached_states(policy, whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
-    alone = next_states(policy, whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, padded=False)
+    compare(one(token, mask, cache, True), order, (10, 5))
+    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
     compare(alone, (0,), (6,))
     return sum(gaps) / len(gaps)
+
+
+def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
+    """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
+    import torch
+
+    policy, device, gaps = models.policy, models.device, []
+    prompts = probe_texts(vocabulary, padded=True)
+    which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
+    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    ids, mask = left_pad(prompts, models.pad_id, device)
+    with autocast(config, device):
+        expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
+        cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
+    mask, rows = mask[which], torch.arange(4, device=device)
+    for t in range(2):
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+        with autocast(config, device):
+            states = next_states(policy, new[t, rows], mask, cache, padded=True)
+        gaps += [relative_gap(one, expected[t, row]) for one, row in zip(states, rows, strict=True)]
+        if t == 0:
+            rows, mask = rows[1:], mask[1:]
+            select_rows(cache, rows)
+    return max(gaps)
 
 
 def gap_limit(config: BaseConfig, device) -> float:
@@ -4502,7 +4691,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
         if found and found.pads and found.leaving:
-            found = replace(found, plain=holds(lambda: turns_gap(models, size), limit))
+            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
+            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
+            plain = holds(gap, limit)
+            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            found = replace(found, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
         found,
@@ -4536,12 +4730,17 @@ def sharing_gap(config: BaseConfig, models: Models, network) -> float:
     return max(relative_gap(*pair) for pair in pairs)
 
 
+def sharing_limit(config: BaseConfig, device) -> float:
+    """The same of the worst state, where nothing but the order of sums is another."""
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+
+
 def can_share(config: BaseConfig, models: Models, network) -> bool:
     """Let a network run a prompt once for all of its rows, if it gives the same states so."""
     implementation = unwrapped(network).config.get_text_config()._attn_implementation
     if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
         return True
-    limit = 1e-4 if compute_dtype(config, models.device).itemsize > 2 else 0.05
+    limit = sharing_limit(config, models.device)
     if implementation == "sdpa" and holds(lambda: sharing_gap(config, models, network), limit):
         return True
     set_attention(network, implementation)
@@ -4618,7 +4817,9 @@ class HFEngine:
         for rows in self.batches(list(map(len, prompts))):
             batch = [prompts[i] for i in rows]
             ended = tell and Ended(tell, rows)
-            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows], ended=ended)
+            sampled = self.sample(
+                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
+            )
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
@@ -4632,8 +4833,12 @@ class HFEngine:
             groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
-    def read(self, prompts: list[list[int]]) -> tuple:
-        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated."""
+    def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
+        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
+
+        Args:
+            groups: the cache may hold them once, too.
+        """
         import torch
 
         models, once = self.models, prompts
@@ -4646,7 +4851,10 @@ class HFEngine:
         if len(once) < len(prompts):
             place = {tuple(ids): i for i, ids in enumerate(once)}
             index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
-            select_rows(cache, index)
+            if groups and worth_grouping(cache, len(prompts)):
+                cache = group_rows(cache, mask, index)
+            else:
+                select_rows(cache, index)
             states, mask = states[index], mask[index]
         return states, mask, cache
 
@@ -4727,7 +4935,7 @@ class TurnSampler:
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         if kept.begins(texts):
-            order, states, mask, cache = self.go_on(kept, texts)
+            order, states, mask, cache = continued(kept, texts, self.read_on)
         else:
             order, (states, mask, cache) = numbers, engine.read(prompts)
         del kept
@@ -4738,45 +4946,16 @@ class TurnSampler:
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
         return [found[number] for number in numbers]
 
-    def go_on(self, kept: KeptTexts, texts: dict[int, list[int]]) -> tuple:
-        """(numbers in the order of rows, states [B, H] after the texts, mask [B, T], cache).
-
-        What is new is read in groups of like length: one long text among many short ones would pad them all.
-        """
-        import torch
-
-        groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
-        if len(groups) == 1:
-            return self.read_on(kept, texts, groups[0])
-        read, states = KeptTexts(texts), {}
-        for group in groups:
-            order, found, mask, cache = self.read_on(kept, texts, group, group is groups[-1])
-            read.parts.append(Part(order, pairs_of(cache), mask))
-            states |= zip(order, found, strict=True)
-        order, cache, mask = read.cache_of(list(texts))
-        return order, torch.stack([states[number] for number in order]), mask, cache
-
-    def read_on(self, kept: KeptTexts, texts: dict[int, list[int]], numbers: list[int], last: bool = True) -> tuple:
-        """`go_on` for these conversations; after the `last` ones nothing is kept."""
+    def read_on(self, new: list[list[int]], mask, cache) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache)."""
         import torch
 
         models = self.engine.models
-        order, cache, mask = kept.cache_of(numbers, last)
-        new, new_mask = left_pad([texts[n][len(kept.ids[n]) :] for n in order], models.pad_id, models.device)
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = torch.cat([mask, new_mask], dim=1)
         with torch.no_grad(), autocast(self.engine.config, models.device):
-            states, cache = cached_states(models.policy, new, mask, cache)
-        return order, states[:, -1], mask, cache
-
-
-def alike(lengths: dict[int, int]) -> list[list[int]]:
-    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
-    groups, longest = [], 0
-    for number in sorted(lengths, key=lambda number: -lengths[number]):
-        if not groups or lengths[number] < longest - max(16, longest // 4):
-            groups, longest = [*groups, []], lengths[number]
-        groups[-1].append(number)
-    return groups
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
 
 
 def turn_sampler(engine) -> Callable:

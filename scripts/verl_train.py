@@ -426,7 +426,7 @@ class Config(BaseConfig):
         positive=True,
     )
     share_prompts: bool = setting(
-        True, "policy, critic and reference run a group's prompt once, and no pads, where this saves time"
+        True, "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time"
     )
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")

@@ -1,13 +1,14 @@
 """Rewards called while other completions are sampled: they say what they would have said afterwards."""
 
 import asyncio
+import json
 import random
 import threading
 
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA
+from conftest import EVAL_DATA, run_script
 
 from parts import sampling
 from parts.early_scores import scores_alone
@@ -190,6 +191,47 @@ def test_an_error_of_the_sampler_is_raised(talk, monkeypatch):
     monkeypatch.setattr(HFEngine, "step", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         talk.sample(kinds(talk)["alone"], "samples")
+
+
+KILLED = """
+import os
+import pathlib
+import signal
+
+
+def share(prompts, completions, **kwargs):
+    here = pathlib.Path(__file__).parent
+    steps = len([*here.glob("cut/checkpoints/step-*")])
+    if steps == 2 and os.environ.get("KILL"):  # in the third rollout
+        (here / "call").write_text(str(len(completions)))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [sum(map(ord, text)) % 97 / 97 for text in map(str, completions)]
+"""
+
+
+@pytest.mark.long
+def test_a_run_killed_while_it_scores_early_resumes_bit_for_bit(tmp_path):
+    (tmp_path / "rewards.py").write_text(KILLED)
+    flags = ["--algorithm=grpo", "--group_size=4", "--batch_size=16", "--max_new_tokens=24", "--steps=4"]
+    flags += [
+        "--save_every=1",
+        "--plot_every=0",
+        "--eval_every=0",
+        "--score_while_sampling=groups",
+        f"--reward={tmp_path}/rewards.py:share",
+    ]
+
+    def run(name: str, *more, **env) -> tuple:
+        """(exit code, metrics without what the clock decides, weights) of a run."""
+        found = run_script("ppo_train", *flags, f"--output_dir={tmp_path / name}", *more, env=env)
+        lines = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
+        figures = [{k: v for k, v in line.items() if "time/" not in k and "tokens_per_s" not in k} for line in lines]
+        weights = tmp_path / name / "final" / "model.safetensors"
+        return found.returncode, figures, weights.read_bytes() if weights.exists() else b""
+
+    expected = run("plain")
+    assert run("cut", KILL="1")[0] == -9 and int((tmp_path / "call").read_text()) in (4, 8, 12), "whole groups"
+    assert run("cut", "--resume") == expected and expected[0] == 0 and len(expected[1]) >= 4
 
 
 def test_who_scores_alone():

@@ -1,5 +1,6 @@
 """evaluation.py --environment: the conversations and rewards of ppo_train, its figures, files, cache and messages."""
 
+import copy
 import json
 
 import pytest
@@ -14,7 +15,9 @@ from parts.play_setup import load_with_reward, make_play_setup
 from parts.sampling import HFEngine
 from programs.evaluation.command import main
 from programs.evaluation.environment_task import EnvironmentTask
+from programs.evaluation.local_model import LocalModel
 from programs.evaluation.settings import Config
+from programs.evaluation.tasks import Request
 from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config as TrainConfig
@@ -133,7 +136,10 @@ class ScriptedModel:
         self.tokenizer, self.asked = chat_tokenizer("tiny_tools", "<|end|>"), []
         self.eos_ids = [self.tokenizer.eos_token_id]
 
-    def generate(self, requests, done):
+    def turns(self):
+        return self.generate
+
+    def generate(self, requests, done, numbers):
         for i, request in enumerate(requests):
             text = self.tokenizer.decode(request.ids)
             row = text.split("<|user|>")[1].split("<|end|>")[0].split("=")[1]
@@ -204,6 +210,95 @@ def test_cached_answers_are_not_asked_again(tmp_path):
         for record in own:
             record["metrics"].pop("tool_seconds")
     assert same == records
+
+
+# ------------------------------------------------------------------------------------------------ the cache of turns
+
+BETWEEN = [[5], [61, 62, 63, 64, 65], [*range(60, 85)]]  # what is said to conversations 0, 1, … between turns
+HEAD = [*range(40, 60)]  # what all prompts begin with
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """local(family, settings): a LocalModel with random weights; one token in seven ends an answer."""
+    loaded = {}
+
+    def model(family: str, **settings) -> LocalModel:
+        config = Config(device="cpu", precision="fp32", max_new_tokens=12, **settings)
+        if family not in loaded:
+            folder = save_random_model(family, tmp_path_factory.mktemp(family))
+            loaded[family] = LocalModel(config, folder, torch.device("cpu"))
+            assert (
+                loaded[family].decoding and loaded[family].goes_on is not None
+            )  # probed once, before tokens are counted
+        found = copy.copy(loaded[family])
+        found.config, found.budget = config, config.batch_tokens
+        return found
+
+    return model
+
+
+def talked(model, generate, asked=None) -> tuple[dict, list[int]]:
+    """(the texts of seven conversations of three turns, tokens that each turn has read and sampled).
+
+    Args:
+        asked: the numbers of those that are asked in each turn, in this order.
+    """
+    texts, read, real = {n: HEAD + [90 + n // 2] * (1 + n) for n in range(7)}, [], type(model).forward
+    model.forward = lambda ids, *given, **more: (read[-1].append(ids.numel()), real(model, ids, *given, **more))[1]
+    for numbers in asked or (range(7), (6, 0, 2, 3, 4), (0, 3, 6)):
+        read.append([])
+        requests = [Request(ids=texts[n], sample=n, limit=12) for n in numbers]
+
+        def done(i, output, numbers=numbers):
+            texts[numbers[i]] = texts[numbers[i]] + output["ids"] + output["end"] + BETWEEN[numbers[i] % 3] + [90]
+
+        generate(requests, done, list(numbers))
+    return texts, list(map(sum, read))
+
+
+def anew(model):
+    """`generate` of a model that reads each turn anew."""
+    return lambda requests, done, numbers: model.generate(requests, done)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_turns_go_on_with_the_cache_and_say_the_same(local, family, temperature):
+    model = local(family, temperature=temperature, seed=3)
+    assert model.goes_on
+    (expected, whole), (found, less) = talked(model, anew(model)), talked(model, model.turns())
+    assert found == expected and len({len(ids) for ids in found.values()}) > 3
+    assert less[0] == whole[0] and less[1] < 0.7 * whole[1] and less[2] < 0.6 * whole[2]
+
+
+def test_turns_of_several_batches_or_unknown_beginnings_are_read_anew(local):
+    model = local("llama", temperature=0.8, batch_size=3)
+    assert talked(model, model.turns())[0] == talked(model, anew(model))[0]
+    model = local("llama", temperature=0.8)
+    joined = [(0, 1), (1, 2), (2, 0, 1)]  # a conversation whose first answer came from the cache of answers
+    (expected, whole), (found, read) = (talked(model, way, joined) for way in (anew(model), model.turns()))
+    assert found == expected and read == whole
+
+
+def test_turns_that_do_not_fit_memory_are_halved(local, monkeypatch, capsys):
+    model, real = local("llama", temperature=0.8), LocalModel.sample
+
+    def small(self, requests, *rest):
+        if len(requests) > 4:
+            raise MemoryError("out of memory")
+        return real(self, requests, *rest)
+
+    expected = talked(model, anew(model))[0]
+    monkeypatch.setattr(LocalModel, "sample", small)
+    assert talked(model, model.turns())[0] == expected
+    assert "out of memory on 7 sequences" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["mistral", pytest.param("falcon_h1", marks=pytest.mark.long)])
+def test_caches_that_forget_are_not_gone_on_with(local, family):
+    model = local(family)
+    assert not model.goes_on and talked(model, model.turns()) == talked(model, anew(model))
 
 
 # ------------------------------------------------------------------------------------------------ messages

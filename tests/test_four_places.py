@@ -134,13 +134,13 @@ def in_evaluation(place, monkeypatch) -> tuple[list, list[float]]:
     """(ids after the prompts, scores)."""
     talks, play, engine = [], evaluation.play, Scripted(tokenizer_of(place / "model"))
 
-    def generate(model, requests, done):
+    def generate(requests, done, numbers):
         for i, request in enumerate(requests):
             *ids, end = engine.answer(request.ids)
             done(i, {"ids": ids, "end": [end], "text": "", "finished": True})
 
     monkeypatch.setattr(evaluation, "play", lambda *given: talks.append(play(*given)) or talks[-1])
-    monkeypatch.setattr(evaluation.LocalModel, "generate", generate)
+    monkeypatch.setattr(evaluation.LocalModel, "turns", lambda _: generate)
     output = place / "evaluated"
     flags = flags_of(place, "--max_new_tokens=96", "--max_prompt_tokens=736", "--precision=fp32", "--cache=false")
     assert evaluation.main([*flags, f"--output_dir={output}"]) == 0

@@ -21,22 +21,33 @@ def mixed(prompts, completions, **kwargs):
     return [1.0 if sum(map(ord, p)) % 2 else sum(map(ord, c)) % 97 / 97 for p, c in pairs]
 '''
 
+NOTING = '''
+import os
+import pathlib
+
+
+def mixed(prompts, completions, **kwargs):
+    """As that of the other runs; notes for how many completions each call was."""
+    with open(pathlib.Path(__file__).with_name(f"calls {os.environ.get('RANK', 0)}"), "a") as file:
+        print(len(completions), file=file)
+    pairs = [(str(p), str(c)) for p, c in zip(prompts, completions, strict=True)]
+    return [1.0 if sum(map(ord, p)) % 2 else sum(map(ord, c)) % 97 / 97 for p, c in pairs]
+'''
+
 SIZES = ["--batch_size=16", "--max_new_tokens=6", "--max_prompt_tokens=64", "--plot_every=0", "--eval_every=0"]
 SIZES += ["--adam_eps=1e-5"]  # with less, a gradient that is rounding, and so another one, moves a weight as any other
 GROUPS = ["--group_size=2", "--lr=1e-3", "--save_every=1", "--keep_checkpoints=9"]
 LONGER = ["--max_new_tokens=16"]  # some completions end, some do not
 BAND = ["--keep_between", "0.1", "0.9"]
+TRUNCATED = ["--algorithm=grpo", "--kl_coef=0", "--mask_truncated", "--minibatches=4", "--steps=3", *GROUPS, *LONGER]
 RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
     "warm-up": ("ppo_train", ["--steps=4", "--critic_warmup_steps=3", "--save_every=1", "--keep_checkpoints=9"], 0.0),
     "shared critic": ("ppo_train", ["--steps=3", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
     "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS, *BAND], 0.0),
     "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
     "LoRA, dynamic": ("ppo_train", ["--algorithm=dapo", "--lora_rank=4", "--steps=3", "--minibatches=2", *GROUPS], 0.0),
-    "rows of nothing": (
-        "ppo_train",
-        ["--algorithm=grpo", "--kl_coef=0", "--mask_truncated", "--minibatches=4", "--steps=3", *GROUPS, *LONGER],
-        0.0,
-    ),
+    "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
+    "scored early": ("ppo_train", [*TRUNCATED, "--score_while_sampling=groups"], 0.0),
     "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
     "covariance": ("ppo_train", ["--algorithm=kl_cov", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
     "distillation": ("on_policy_distillation", ["--objective=policy_gradient", "--minibatches=2", "--steps=3"], 0.0),
@@ -46,7 +57,8 @@ RUNS = {  # name: (script, flags, what process 1 adds to the advantages)
 def flags_of(name: str, folder: Path) -> list[str]:
     """The command line of a run; its teacher, where it has one, is the student with other weights."""
     script, flags, _ = RUNS[name]
-    own = [f"--reward={folder / 'rewards.py'}:mixed"] if script == "ppo_train" else [f"--teacher={folder / 'teacher'}"]
+    rewards = folder / name if name == "scored early" else folder
+    own = [f"--reward={rewards / 'rewards.py'}:mixed"] if script == "ppo_train" else [f"--teacher={folder / 'teacher'}"]
     return [f"--data={folder / 'train.jsonl'}", *SIZES, *own, *flags]
 
 
@@ -58,6 +70,8 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("processes")
     (made / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
     (made / "rewards.py").write_text(REWARDS)
+    (made / "scored early").mkdir()
+    (made / "scored early" / "rewards.py").write_text(NOTING)
     teacher = AutoModelForCausalLM.from_pretrained(TINY_LM)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -127,3 +141,12 @@ def test_the_runs_hold_what_they_are_for(folder):
     first = sorted((folder / "two" / "warm-up" / "checkpoints").iterdir())[2]
     policy, start = load_file(first / "policy" / "model.safetensors"), load_file(TINY_LM / "model.safetensors")
     assert all(torch.equal(policy[name], start[name]) for name in start), "three steps train the critic only"
+
+
+@pytest.mark.long
+def test_scores_given_while_sampling_change_no_figure_on_either_process(folder):
+    early, after = (figures(folder / "two" / name) for name in ("scored early", "rows of nothing"))
+    assert early == after and len(early) > 2
+    for rank in range(2):
+        calls = list(map(int, (folder / "scored early" / f"calls {rank}").read_text().split()))
+        assert len(calls) > 3 and sum(calls) % 8 == 0 and min(calls) < 8, "whole groups of a process's eight rows"

@@ -11,7 +11,7 @@ import torch
 from conftest import save_random_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parts import key_cache, sampling
+from parts import group_cache, key_cache, sampling
 from parts.messages import UserError
 from parts.sampling import HFEngine, TurnSampler, turn_sampler
 from parts.settings import check_trainer
@@ -160,6 +160,104 @@ def test_without_reuse_every_prompt_is_read(engines, monkeypatch):
     )
     assert played(engine, turn_sampler(engine)) == played(engines("llama"), turn_sampler(engines("llama")))
     assert [rows for rows, _ in read[:3]] == [8, 8, 4] and read[2][1] > 20
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+GROUPS = [STARTS[i] for i in (2, 0, 2, 2, 1, 0, 3, 2)]  # of 4, 2, 1 and 1 rows, each of another length
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """[(rows, prompts), …] of caches that hold prompts once, as they are made and as rows leave; none is too small."""
+    found, real = [], group_cache.Groups.__init__
+
+    def noted(self, which, pairs, mask):
+        real(self, which, pairs, mask)
+        found.append((len(which), len(pairs[0][0])))
+
+    monkeypatch.setattr(group_cache, "WORTH_ON_CPU", 0)
+    monkeypatch.setattr(group_cache.Groups, "__init__", noted)
+    return found
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])  # qwen3 and llama with two query heads for a key's
+def test_a_prompt_is_held_once_for_its_rows(engines, family, held, monkeypatch):
+    engine = engines(family)
+    assert engine.decoding.groups
+    held.clear()
+    check(engine, GROUPS, engine.generate(GROUPS, noise(5)), noise(5))
+    assert held[0] == (8, 4) and len(held) > 2 and held == sorted(held, reverse=True)
+    assert held[-1][1] < 4, "a prompt whose rows have ended leaves, too"
+    same = [STARTS[1]] * 5 + [STARTS[1][::-1]] * 3  # no pads
+    check(engine, same, engine.generate(same, noise(6)), noise(6))
+    greedy = engine.generate(GROUPS, None)
+    monkeypatch.setattr(group_cache, "WORTH_ON_CPU", 2**40)
+    assert [ids for ids, _ in greedy] == [ids for ids, _ in engine.generate(GROUPS, None)]
+
+
+def test_rows_that_end_at_once_leave_a_group(engines, held):
+    engine = engines("llama")
+    held.clear()
+    draws = noise(5)
+    with torch.no_grad():
+        logits = engine.models.policy(torch.tensor([STARTS[2]])).logits[0, -1].double()
+    draws[[0, 2, 3], 0] = torch.softmax(logits, -1).cumsum(0)[209:211].mean()  # token 210 ends a text
+    found = engine.generate(GROUPS, draws)
+    assert [found[i][0] for i in (0, 2, 3)] == [[210]] * 3 and held[0] == (8, 4) and held[1][0] <= 5
+    check(engine, GROUPS, found, draws)
+
+
+def test_what_holding_once_takes_and_saves(engines, held, monkeypatch):
+    engine = engines("llama")
+
+    def most(worth: int) -> int:
+        """The most that the keys and values of a layer take while rows are sampled."""
+        monkeypatch.setattr(group_cache, "WORTH_ON_CPU", worth)
+        taken, real = [], HFEngine.step
+
+        def step(self, token, mask, cache, padded):
+            pairs = [cache.layers[0].rooms or (cache.layers[0].keys, cache.layers[0].values)]
+            pairs += cache.groups.pairs[:1] if hasattr(cache, "groups") else []
+            taken.append(sum(x.nbytes for pair in pairs for x in pair))
+            return real(self, token, mask, cache, padded)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HFEngine, "step", step)
+            engine.generate([[*range(40, 140)]] * 8, noise(1))
+        return max(taken)
+
+    column = 2 * 2 * 8 * 4  # keys and values, 2 heads of 8 numbers of 4 bytes
+    spare = key_cache.BLOCK + LIMIT  # at most, beyond the prompt
+    assert most(2**40) >= 8 * 100 * column and most(0) <= (100 + 8 * spare) * column
+    held.clear()
+    monkeypatch.setattr(group_cache, "WORTH_ON_CPU", 7 * 100 * column)
+    engine.generate([[*range(40, 140)]] * 8, noise(1))
+    engine.generate(PROMPTS[::2], noise(1)[:4])
+    assert not held, "too little, and no two alike"
+    played(engine, turn_sampler(engine))
+    assert not held, "what is kept of a conversation has its prompt in it"
+
+
+@pytest.mark.long
+def test_where_a_prompt_is_held_once(engines, held, monkeypatch, tmp_path):
+    config = engines("llama").config
+    for settings in ({"share_prompts": False}, {"reuse_prefill": False}, {"attn_implementation": "eager"}):
+        own = dataclasses.replace(config, **settings)
+        assert not HFEngine(own, load_models(own, torch.device("cpu"))).decoding.groups
+    windowed = dataclasses.replace(config, model=save_random_model("mistral", tmp_path))
+    assert not HFEngine(windowed, load_models(windowed, torch.device("cpu"))).decoding.groups
+    for settings in ({"lora_rank": 2}, {"precision": "bf16"}):
+        own = dataclasses.replace(config, **settings)
+        engine = HFEngine(own, load_models(own, torch.device("cpu")))
+        held.clear()
+        found = engine.generate(GROUPS, noise(5))
+        assert engine.decoding.groups and held and all(ids for ids, _ in found)
+        if "lora_rank" in settings:
+            check(engine, GROUPS, found, noise(5))
+    real = group_cache.Groups.of_rows  # a fault that only rows which leave would show
+    monkeypatch.setattr(group_cache.Groups, "of_rows", lambda self, chosen: real(self, chosen.flip(0)))
+    assert not HFEngine(config, load_models(config, torch.device("cpu"))).decoding.groups
 
 
 @pytest.mark.long

@@ -64,6 +64,7 @@ FLOORS = (
     "tokenizers",
     "models",
     "key_cache",
+    "group_cache",
     "shared_prompts",
     "forward",
     "batches",

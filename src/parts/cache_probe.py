@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from parts.batches import collate, left_pad
 from parts.forward import cached_states, line_states, next_states, plain_states
+from parts.group_cache import group_rows
 from parts.key_cache import KeptTexts, has_plain_layers
 from parts.messages import need, say
 from parts.models import Models, unwrapped
@@ -20,6 +21,7 @@ class Decoding:
 
     pads: bool  # prompts of several lengths in one batch, padded on the left
     leaving: bool  # rows that are finished leave the batch
+    groups: bool = False  # a prompt is held once for all rows that begin with it
     plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
@@ -93,25 +95,31 @@ def measured_decoding(gap, limit: float) -> Decoding | None:
     return None
 
 
-def turns_gap(models: Models, vocabulary: int) -> float:
-    """How far states of texts that are read in turns, with pads between these, are from those of the whole texts."""
+def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+    """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
+
+    Args:
+        read: `(ids, mask) -> states` of whole texts.
+        step: `(ids, mask, cache) -> (states, cache)` of more tokens of each.
+        one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
+        config: of the model's text part.
+    """
     import torch
 
-    policy, pad_id, device = models.policy, models.pad_id, models.device
-    texts, gaps = probe_texts(vocabulary, padded=True), []
+    texts, gaps = probe_texts(config.vocab_size, padded=True), []
     whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [plain_states(policy, ids, torch.ones_like(ids))[0] for ids in whole]
+    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
 
-    def compare(states, order, read) -> None:
-        gaps.extend(relative_gap(states[i], expected[row][read[row] - 1]) for i, row in enumerate(order))
+    def compare(states, order, places) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
 
     ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
-    cache = cached_states(policy, ids, mask, None)[1]
-    if not has_plain_layers(cache, unwrapped(policy).config.get_text_config()):
+    cache = step(ids, mask, None)[1]
+    if not has_plain_layers(cache, config):
         return math.inf
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, grown, cache, padded=True), (0, 1), (6, 3))
+    compare(one(token, grown, cache, True), (0, 1), (6, 3))
     rows, said = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
@@ -119,14 +127,38 @@ def turns_gap(models: Models, vocabulary: int) -> float:
     order, cache, mask = kept.cache_of([0, 1])
     new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
-    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
+    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
     token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
     mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(next_states(policy, token, mask, cache, padded=True), order, (10, 5))
-    cache = cached_states(policy, whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
-    alone = next_states(policy, whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, padded=False)
+    compare(one(token, mask, cache, True), order, (10, 5))
+    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
+    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
     compare(alone, (0,), (6,))
     return sum(gaps) / len(gaps)
+
+
+def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
+    """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
+    import torch
+
+    policy, device, gaps = models.policy, models.device, []
+    prompts = probe_texts(vocabulary, padded=True)
+    which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
+    texts = [torch.tensor([prompts[n] + own], device=device) for n, own in zip(which, new.T.tolist(), strict=True)]
+    ids, mask = left_pad(prompts, models.pad_id, device)
+    with autocast(config, device):
+        expected = torch.stack([plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts], 1)
+        cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
+    mask, rows = mask[which], torch.arange(4, device=device)
+    for t in range(2):
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+        with autocast(config, device):
+            states = next_states(policy, new[t, rows], mask, cache, padded=True)
+        gaps += [relative_gap(one, expected[t, row]) for one, row in zip(states, rows, strict=True)]
+        if t == 0:
+            rows, mask = rows[1:], mask[1:]
+            select_rows(cache, rows)
+    return max(gaps)
 
 
 def gap_limit(config: BaseConfig, device) -> float:
@@ -161,7 +193,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
             lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
         )
         if found and found.pads and found.leaving:
-            found = replace(found, plain=holds(lambda: turns_gap(models, size), limit))
+            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
+            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
+            plain = holds(gap, limit)
+            groups = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            groups = groups and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            found = replace(found, plain=plain, groups=groups)
     name = type(unwrapped(policy)).__name__
     need(
         found,
@@ -195,12 +232,17 @@ def sharing_gap(config: BaseConfig, models: Models, network) -> float:
     return max(relative_gap(*pair) for pair in pairs)
 
 
+def sharing_limit(config: BaseConfig, device) -> float:
+    """The same of the worst state, where nothing but the order of sums is another."""
+    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.05
+
+
 def can_share(config: BaseConfig, models: Models, network) -> bool:
     """Let a network run a prompt once for all of its rows, if it gives the same states so."""
     implementation = unwrapped(network).config.get_text_config()._attn_implementation
     if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
         return True
-    limit = 1e-4 if compute_dtype(config, models.device).itemsize > 2 else 0.05
+    limit = sharing_limit(config, models.device)
     if implementation == "sdpa" and holds(lambda: sharing_gap(config, models, network), limit):
         return True
     set_attention(network, implementation)

@@ -45,7 +45,9 @@ def cached_states(model, input_ids, attention_mask, cache):
 
 
 def next_states(model, token, mask, cache, padded: bool):
-    """States [B, H] of one more token [B] for each row of a plain cache; the host does not wait for what a mask holds.
+    """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
+
+    The host does not wait for what a mask holds.
 
     Args:
         mask: [B, T], 1 on the tokens of the texts, the new ones included.
@@ -53,13 +55,16 @@ def next_states(model, token, mask, cache, padded: bool):
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
-    prepared = mask[:, None, None].bool() if sdpa else mask
+    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    if groups := getattr(cache, "groups", None):
+        prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
     out = network(
         input_ids=token[:, None],
         attention_mask=prepared if padded else None,
         position_ids=mask.sum(dim=1, keepdim=True) - 1,
         past_key_values=cache,
         use_cache=True,
+        **extra,
     )
     return out.last_hidden_state[:, -1]
 

@@ -1,6 +1,7 @@
 """Keys and values of texts that are sampled: rooms that grow by blocks, and texts that are kept to be gone on with."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 BLOCK = 64  # columns that a room grows by
@@ -40,8 +41,7 @@ def roomy_layer():
 
         def batch_select_indices(self, indices):
             """The same."""
-            super().batch_select_indices(indices)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
 
     return RoomyLayer
 
@@ -165,3 +165,45 @@ def gathered(tensors: list, places: list[tuple], width: int):
         room[start : start + len(rows), :, width - columns.shape[1] : width] = picked
         start += len(rows)
     return room
+
+
+def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> tuple:
+    """Read what is new of texts that begin with kept ones, in groups of like length, so that hardly a pad is read.
+
+    Args:
+        read: `(new tokens of each row, mask [B, T], cache) -> (what follows from the last ones [B, …], mask, cache)`,
+            the mask and the cache being those of the whole texts.
+
+    Returns:
+        (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
+    """
+    import torch
+
+    groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
+    if len(groups) == 1:
+        return read_on(kept, texts, read, groups[0])
+    whole, found = KeptTexts(texts), {}
+    for group in groups:
+        order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
+        whole.parts.append(Part(order, pairs_of(cache), mask))
+        found |= zip(order, following, strict=True)
+    order, cache, mask = whole.cache_of(list(texts))
+    return order, torch.stack([found[number] for number in order]), mask, cache
+
+
+def read_on(
+    kept: KeptTexts, texts: dict[int, list[int]], read: Callable, numbers: list[int], last: bool = True
+) -> tuple:
+    """`continued` for texts of these numbers, in one batch; after the `last` ones nothing is kept."""
+    order, cache, mask = kept.cache_of(numbers, last)
+    return order, *read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
+
+
+def alike(lengths: dict[int, int]) -> list[list[int]]:
+    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
+    groups, longest = [], 0
+    for number in sorted(lengths, key=lambda number: -lengths[number]):
+        if not groups or lengths[number] < longest - max(16, longest // 4):
+            groups, longest = [*groups, []], lengths[number]
+        groups[-1].append(number)
+    return groups

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from parts.batches import left_pad
 from parts.cache_probe import decoding_of_policy, select_rows
 from parts.forward import cached_states, lm_logits, next_states
-from parts.key_cache import KeptTexts, Part, pairs_of
+from parts.group_cache import group_rows, worth_grouping
+from parts.key_cache import KeptTexts, continued
 from parts.messages import DivergedError
 from parts.models import Models
 from parts.precision import autocast, widest_float
@@ -69,7 +70,9 @@ class HFEngine:
         for rows in self.batches(list(map(len, prompts))):
             batch = [prompts[i] for i in rows]
             ended = tell and Ended(tell, rows)
-            sampled = self.sample(*self.read(batch), None if noise is None else noise[rows], ended=ended)
+            sampled = self.sample(
+                *self.read(batch, self.decoding.groups), None if noise is None else noise[rows], ended=ended
+            )
             for i, output in zip(rows, sampled, strict=True):
                 outputs[i] = output
         return outputs
@@ -83,8 +86,12 @@ class HFEngine:
             groups = [list(group) for _, group in itertools.groupby(order, key=lambda i: lengths[i])]
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
-    def read(self, prompts: list[list[int]]) -> tuple:
-        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated."""
+    def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
+        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
+
+        Args:
+            groups: the cache may hold them once, too.
+        """
         import torch
 
         models, once = self.models, prompts
@@ -97,7 +104,10 @@ class HFEngine:
         if len(once) < len(prompts):
             place = {tuple(ids): i for i, ids in enumerate(once)}
             index = torch.tensor([place[tuple(ids)] for ids in prompts], device=models.device)
-            select_rows(cache, index)
+            if groups and worth_grouping(cache, len(prompts)):
+                cache = group_rows(cache, mask, index)
+            else:
+                select_rows(cache, index)
             states, mask = states[index], mask[index]
         return states, mask, cache
 
@@ -178,7 +188,7 @@ class TurnSampler:
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         if kept.begins(texts):
-            order, states, mask, cache = self.go_on(kept, texts)
+            order, states, mask, cache = continued(kept, texts, self.read_on)
         else:
             order, (states, mask, cache) = numbers, engine.read(prompts)
         del kept
@@ -189,45 +199,16 @@ class TurnSampler:
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in found.items()}
         return [found[number] for number in numbers]
 
-    def go_on(self, kept: KeptTexts, texts: dict[int, list[int]]) -> tuple:
-        """(numbers in the order of rows, states [B, H] after the texts, mask [B, T], cache).
-
-        What is new is read in groups of like length: one long text among many short ones would pad them all.
-        """
-        import torch
-
-        groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
-        if len(groups) == 1:
-            return self.read_on(kept, texts, groups[0])
-        read, states = KeptTexts(texts), {}
-        for group in groups:
-            order, found, mask, cache = self.read_on(kept, texts, group, group is groups[-1])
-            read.parts.append(Part(order, pairs_of(cache), mask))
-            states |= zip(order, found, strict=True)
-        order, cache, mask = read.cache_of(list(texts))
-        return order, torch.stack([states[number] for number in order]), mask, cache
-
-    def read_on(self, kept: KeptTexts, texts: dict[int, list[int]], numbers: list[int], last: bool = True) -> tuple:
-        """`go_on` for these conversations; after the `last` ones nothing is kept."""
+    def read_on(self, new: list[list[int]], mask, cache) -> tuple:
+        """(states [B, H] after new tokens of each row, mask [B, T] of all, cache)."""
         import torch
 
         models = self.engine.models
-        order, cache, mask = kept.cache_of(numbers, last)
-        new, new_mask = left_pad([texts[n][len(kept.ids[n]) :] for n in order], models.pad_id, models.device)
+        ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = torch.cat([mask, new_mask], dim=1)
         with torch.no_grad(), autocast(self.engine.config, models.device):
-            states, cache = cached_states(models.policy, new, mask, cache)
-        return order, states[:, -1], mask, cache
-
-
-def alike(lengths: dict[int, int]) -> list[list[int]]:
-    """Numbers in groups, longest first: the shortest of a group is at least 3/4 of the longest, or 16 shorter."""
-    groups, longest = [], 0
-    for number in sorted(lengths, key=lambda number: -lengths[number]):
-        if not groups or lengths[number] < longest - max(16, longest // 4):
-            groups, longest = [*groups, []], lengths[number]
-        groups[-1].append(number)
-    return groups
+            states, cache = cached_states(models.policy, ids, mask, cache)
+        return states[:, -1], mask, cache
 
 
 def turn_sampler(engine) -> Callable:

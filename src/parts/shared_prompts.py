@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+from parts.group_cache import Groups
 from parts.models import unwrapped
 
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
@@ -110,8 +111,10 @@ def rows_at(x, places):
     return found.view(*places.shape, *x.shape[1:])
 
 
-def shared_attention(module, query, key, value, attention_mask, layout: Layout | None = None, **kwargs):
+def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
     """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
+
+    With Groups, of the next token of each row.
 
     Prompts stand in columns from 0 on, so that being causal is all the mask that they need.
     """
@@ -120,6 +123,8 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
 
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    if isinstance(layout, Groups):
+        return layout.attend(module.layer_idx, query, key, value, kwargs.get("scaling")), None
     line = [x[0].transpose(0, 1) for x in (query, key, value)]  # [N, heads, D]
 
     def attend(asking, asked, mask):

@@ -49,6 +49,7 @@ ROOMS = (
     "report",
     "run",
     "task_table",
+    "local_turns",
     "local_model",
     "vllm_and_servers",
     "models",

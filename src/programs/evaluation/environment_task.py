@@ -102,6 +102,8 @@ def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
     """The `sample` of `play`: the model's answers, taken from the cache where it has them."""
     from tqdm import tqdm
 
+    generate = model.turns()
+
     def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         samples = [mine[number]["sample"] for number in numbers]
         asked = [
@@ -118,7 +120,7 @@ def answers_of(config: Config, model, mine: list[dict], cache: ResultCache):
                 cache.add(asked[missing[place]].key(), output)
                 bar.update()
 
-            model.generate([asked[i] for i in missing], done)
+            generate([asked[i] for i in missing], done, [numbers[i] for i in missing])
         ids = [[*output["ids"], *output["end"]] for output in outputs]  # as they were sampled
         return [(own, [0.0] * len(own)) for own in ids]
 

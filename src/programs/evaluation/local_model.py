@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from parts.batches import left_pad
-from parts.cache_probe import Decoding, decoding_gap, measured_decoding, select_rows
+from parts.cache_probe import Decoding, decoding_gap, holds, measured_decoding, select_rows, turns_gap
 from parts.chat import give_template
 from parts.key_cache import give_room
 from parts.messages import need, say
@@ -20,6 +20,7 @@ from parts.rows import is_hub_id
 from parts.sampling import inverse_cdf
 from parts.tokenizers import LOADABLE
 from programs.evaluation.extraction import cut_at
+from programs.evaluation.local_turns import TurnAnswers
 from programs.evaluation.prompts import encode_text
 from programs.evaluation.run import evaluation_template
 from programs.evaluation.settings import Config
@@ -129,19 +130,29 @@ class LocalModel:
         out = self.model(input_ids=ids, attention_mask=mask, **{name: cache}, use_cache=use_cache, **extra)
         return out.logits[:, -keep:], getattr(out, name, None)
 
+    def read_whole(self, ids, mask):
+        """Logits [B, T, V] of whole texts, without a cache."""
+        return self.forward(ids, mask, keep=ids.shape[1], use_cache=False)[0]
+
+    def read_more(self, ids, mask, cache) -> tuple:
+        """(logits [B, t, V] of tokens after those of a cache, the cache)."""
+        first = cache is None
+        logits, cache = self.forward(ids, mask, cache, keep=ids.shape[1])
+        if first:
+            give_room(cache)
+        return logits, cache
+
+    @property
+    def rounding(self) -> float:
+        """The relative distance of logits that rounding explains; faults of caches give 0.3 and more."""
+        return 0.01 if self.dtype.itemsize > 2 else 0.2
+
     @functools.cached_property
     def decoding(self) -> Decoding:
         """What the cache can do; UserError where one token at a time gives other logits than a whole text."""
-
-        def read(ids, mask):
-            return self.forward(ids, mask, keep=ids.shape[1], use_cache=False)[0]
-
-        def step(ids, mask, cache):
-            return self.forward(ids, mask, cache, keep=ids.shape[1])
-
+        known = self.vocabulary, self.pad_id, self.device
         found = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, self.vocabulary, self.pad_id, self.device),
-            0.01 if self.dtype.itemsize > 2 else 0.2,  # rounding gives less; faults of caches give 0.3 and more
+            lambda decoding: decoding_gap(self.read_whole, self.read_more, decoding, *known), self.rounding
         )
         need(
             found,
@@ -149,6 +160,22 @@ class LocalModel:
             "differ; expected the same ones; try --engine vllm, or another architecture",
         )
         return found
+
+    def turns(self):
+        """`(requests, done, numbers)`: `generate` for the turns of the conversations with these numbers."""
+        return TurnAnswers(self).generate if self.goes_on else lambda requests, done, _: self.generate(requests, done)
+
+    @functools.cached_property
+    def goes_on(self) -> bool:
+        """Whether texts that the cache holds can be gone on with by several tokens, with pads between these."""
+
+        def one(token, mask, cache, padded):
+            return self.read_more(token[:, None], mask, cache)[0][:, -1]
+
+        known = self.model.config.get_text_config(), self.pad_id, self.device
+        gap = functools.partial(turns_gap, self.read_whole, self.read_more, one, *known)
+        plain = self.plain_cache and self.decoding.pads and self.decoding.leaving
+        return plain and holds(gap, self.rounding)
 
     def in_batches(self, sizes: list[int], run) -> None:
         """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
@@ -302,12 +329,21 @@ class LocalModel:
 
     def generate_batch(self, requests: list[Request], prefix) -> list[dict]:
         """`generate` for requests that fit memory at once."""
+        sampled = self.sample(requests, *self.prefill(requests, prefix))
+        return [self.finished(request, ids) for request, ids in zip(requests, sampled, strict=True)]
+
+    def sample(self, requests: list[Request], logits, mask, cache, leave=None) -> list[list[int]]:
+        """The tokens sampled after texts that a cache holds: logits [B, V] after each, mask [B, T] of their tokens.
+
+        Args:
+            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
+        """
         import torch
 
-        width = max(r.limit for r in requests)
-        noise, (logits, mask, cache) = self.noise(requests, width), self.prefill(requests, prefix)
         give_room(cache)
-        n, ends = len(requests), torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
+        width = max(r.limit for r in requests)
+        noise, n = self.noise(requests, width), len(requests)
+        ends = torch.tensor(self.eos_ids, device=self.device, dtype=torch.long)
         tokens = torch.zeros(n, width, dtype=torch.long, device=self.device)
         limits = torch.tensor([r.limit for r in requests], device=self.device)
         lengths = limits.clone()
@@ -327,12 +363,15 @@ class LocalModel:
             ids, mask = token[:, None], torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
             if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                 keep = running.nonzero().squeeze(-1)
+                if leave:
+                    leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                 select_rows(cache, keep)
                 rows, running, ids, mask = rows[keep], running[keep], ids[keep], mask[keep]
             logits, cache = self.forward(ids, mask, cache)
             logits = logits[:, -1]
-        sampled = zip(requests, tokens.tolist(), lengths.tolist(), strict=True)
-        return [self.finished(request, ids[:length]) for request, ids, length in sampled]
+        if leave:
+            leave(cache, None, rows, lengths)
+        return [ids[:length] for ids, length in zip(tokens.tolist(), lengths.tolist(), strict=True)]
 
     def unstopped(self, requests, tokens, rows, running, lengths, t: int):
         """`running` [B] without the rows that a stop string has ended by step t."""

@@ -122,7 +122,9 @@ class Config(BaseConfig):
         free=True,
     )
     share_prompts: bool = setting(
-        True, "student and local teachers run a group's prompt once, and no pads, where this saves time", free=True
+        True,
+        "student and local teachers run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
     )
     logits_chunk: int = setting(
         2**25, "logits (tokens x vocabulary) that exist at once, of each model", positive=True, free=True

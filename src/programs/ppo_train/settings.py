@@ -186,7 +186,9 @@ class Config(BaseConfig):
         free=True,
     )
     share_prompts: bool = setting(
-        True, "policy, critic and reference run a group's prompt once, and no pads, where this saves time", free=True
+        True,
+        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
+        free=True,
     )
     logits_chunk: int = setting(2**26, "logits (tokens x vocabulary) that exist at once", positive=True, free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
