@@ -285,6 +285,8 @@ OURS = {
     "time/rollout": "time_rollout",
     "time/reward": "time_reward",
     "time/step": "time_step",
+    "memory/gpu_peak_gib": "gpu_memory",
+    "memory/process_gib": "memory",
     "eval/accuracy": "held_out",
 }
 TRL = {
@@ -337,6 +339,7 @@ VERL = {
     "timing_s/gen": "time_rollout",
     "timing_s/reward": "time_reward",
     "timing_s/step": "time_step",
+    "perf/max_memory_allocated_gb": "gpu_memory",
 }
 PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
 HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}
@@ -727,6 +730,16 @@ ADVICE = {
             "{group} larger, so that they occur in a group",
         ],
         "open-r1#255, trl#3452; limits 0.9 and 10 steps: " + OURSELVES + "what can still be gained there is noise",
+    ),
+    "memory-grows": (
+        "something keeps what each step made: a metric with its graph, a reward function or an environment that "
+        "remembers every completion, a cache without a bound",
+        [
+            "keep metrics as numbers (.item() or .detach())",
+            "look for lists and dicts that your reward function or environment only adds to",
+            "until it is found, stop and go on from a checkpoint: a new process starts low",
+        ],
+        OURSELVES + "a tenth, in six even stretches; what settles gains most at first",
     ),
     "loss-is-no-measure": (
         "at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not; a KL term "
@@ -1445,6 +1458,42 @@ def check_turns(run: LoggedRun):
         yield run.find("turn-limit", "limit", saw, note=is_solved(run))
 
 
+# ---------------------------------------------------------------------- memory findings (src/parts/memory_findings.py)
+
+STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
+GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
+
+
+def even_growth(values: list[float]) -> tuple[float, float] | None:
+    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
+
+    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
+    memory does not grow so, or by less than a tenth, or the log is short.
+    """
+    values = values[len(values) // 10 :]
+    size = len(values) // STRETCHES
+    if size < STEPS_EACH:
+        return None
+    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
+    gains = [after - before for before, after in itertools.pairwise(middles)]
+    grown = middles[-1] - middles[0]
+    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
+    return (middles[0], middles[-1]) if even else None
+
+
+def check_memory(run: LoggedRun):
+    """Memory that grows step by step although completions do not: of a GPU, or of the process."""
+    if any(trend(run.values(name)) > 0 for name in ("length", "length_max", "turns")):
+        return
+    for name in ("gpu_memory", "memory"):
+        found = even_growth(run.values(name))
+        if found:
+            steps = sorted(run.series[name])
+            saw = f"{run.names[name]} rose evenly from {found[0]:.3g} to {found[1]:.3g} GiB, completions did not grow"
+            yield run.find("memory-grows", name, saw, steps[-1])
+            return
+
+
 # ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
 
 TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
@@ -1874,6 +1923,7 @@ CHECKS = [
     (check_movement, ("kl", "kl_step", "entropy")),
     (check_hacking, ("held_out", "score")),
     (check_format, ("score",)),
+    (check_memory, ("gpu_memory", "memory")),
     (check_remarks, ()),
 ]
 
@@ -2111,6 +2161,16 @@ time/reward
 time/update
   seconds for old and reference log-probs, values, and all updates
   + steady
+# Memory
+memory/gpu_peak_gib
+  the most that PyTorch's tensors took of a GPU during the step (without the evaluation that follows it), cached
+    blocks not counted; vLLM's share of the GPU is partly outside of it
+  + steady; moves with the completions' lengths
+  ! rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph
+memory/process_gib
+  resident memory of the process at the end of the step, on Linux
+  + rises over the first steps, then steady
+  ! rises in even steps: a reward function or an environment that keeps what it saw
 # Held-out evaluation
 eval/accuracy
   share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it
@@ -2617,12 +2677,20 @@ PHASES = {  # of a step, by whose log it is; the names of those that do not hold
 }
 WHOLE = {"ours": "time/step", "trl": "step_time", "verl": "timing_s/step"}
 SPEED = r"rollout/tokens_per_s$|perf/throughput$"
-MEMORY = r"(?i).*(memory|mem_gb).*"
+MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
 
 
 def stretch_of(run: LoggedRun, key: str) -> tuple[float, float]:
     """Medians of a metric over the first and the last stretch of the run."""
     return ends([value for _, value in points_of(run, key)])
+
+
+def thirds_of(run: LoggedRun, key: str) -> dict:
+    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
+    values = [value for _, value in points_of(run, key)]
+    size = max(1, len(values) // 3)
+    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
+    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
 
 
 def time_of(run: LoggedRun) -> dict:
@@ -2642,11 +2710,9 @@ def time_of(run: LoggedRun) -> dict:
         {"name": name.rpartition("/")[2], "first": first, "last": last, "share": last / seconds}
         for name, first, last in sorted(phases, key=lambda phase: -phase[2])
     ]
-    others = []
-    for pattern, unit in ((SPEED, "tokens per second"), (MEMORY, "memory")):
-        found = [(key, *stretch_of(run, key)) for key in keys if re.match(pattern, key)]
-        others += [{"name": key, "first": a, "last": b, "unit": unit} for key, a, b in found]
-    return {"phases": rows, "others": others, "has_memory": any(o["unit"] == "memory" for o in others)}
+    speeds = [(key, *stretch_of(run, key)) for key in keys if re.match(SPEED, key)]
+    others = [{"name": key, "first": first, "last": last} for key, first, last in speeds]
+    return {"phases": rows, "others": others, "memory": [thirds_of(run, key) for key in keys if re.match(MEMORY, key)]}
 
 
 # -------------------------------------------------------- evaluation tables (src/programs/report/evaluation_tables.py)
@@ -2859,8 +2925,8 @@ padding:.3rem .6rem}
 .box header{display:flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:baseline;margin-bottom:.5rem}
 .dot{display:inline-block;width:.75em;height:.75em;border-radius:50%;flex:none}
 .soft{color:var(--soft)}.small{font-size:.86rem}
-.badge{border-radius:1rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;background:var(--note-back);
-color:var(--note)}
+.badge{display:inline-block;border-radius:1rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;
+background:var(--note-back);color:var(--note)}
 .badge.good{background:var(--good-back);color:var(--good)}.badge.bad{background:var(--bad-back);color:var(--bad)}
 .big{font-size:1.7rem;font-weight:650;line-height:1.25}.big small{font-size:.85rem;font-weight:400;color:var(--soft)}
 .asked{margin:.7rem 0;display:grid;gap:.15rem .8rem;grid-template-columns:max-content 1fr}
@@ -2877,7 +2943,7 @@ margin-top:.6rem}
 .remarks{padding-left:1.2rem;overflow-wrap:anywhere}
 .scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
 table{border-collapse:collapse;font-size:.92rem}
-th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:baseline}
 td:first-child{white-space:nowrap}td.value:first-child{white-space:normal}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 code,pre,.mono{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
@@ -2920,11 +2986,12 @@ ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
 .differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
 main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
-#overview td:nth-child(2){white-space:normal;min-width:11rem}
+#overview td:nth-child(3){white-space:normal;min-width:10rem}table.memory{margin-top:.8rem}
 #evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
 @media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
-.hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
+.hide-small,#overview small{display:none!important}
+.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
 @media(scripting:enabled){#plots{min-height:100vh}#browser{min-height:480px}}
 @media(prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 @media print{.bar,.controls{display:none}}
@@ -2977,14 +3044,18 @@ TEMPLATE = """<!doctype html>
 {%- if runs %}
 <section id="runs">
 {%- if runs | length > 1 %}
-<h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>verdict</th><th>held out before</th>
-<th>after</th><th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
+<h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>held out</th><th>verdict</th>
+<th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
 <th class="number">time</th></tr>
-{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td><td>{{ badge(run) }}
+{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td>
+{%- if run.held_out %}{% set h = run.held_out %}<td><span class="ends">{{ "%.3f" % h.before }}
+{{- span(h.before_interval, "%.3f") }}</span>{% if h.several %} <span class="ends">→ {{ "%.3f" % h.after }}
+{{- span(h.after_interval, "%.3f") }}</span>{% endif %}
+{%- if h.name != "held-out accuracy" %} <span class="small soft">{{ h.name[9:] }}</span>{% endif %}</td>
+{%- else %}<td class="soft">none</td>{% endif %}<td>{{ badge(run) }}
 <div class="small soft">{{ run.outcome.text }}</div></td>
-{%- if run.held_out %}{% set h = run.held_out %}<td>{{ "%.3f" % h.before }}{{ span(h.before_interval, "%.3f") }}</td>
-<td>{{ "%.3f" % h.after }}{{ span(h.after_interval, "%.3f") }}</td><td>{{ "%.3f" % h.best }} ({{ h.best_step }})</td>
-{%- else %}<td>none</td><td></td><td></td>{% endif %}
+<td>{% if run.held_out and run.held_out.several %}{{ "%.3f" % run.held_out.best }} ({{ run.held_out.best_step }})
+{%- endif %}</td>
 <td class="number">{{ count(run.spent.steps) }}</td><td class="number">{{ count(run.spent.samples) }}</td>
 <td class="number">{{ seconds(run.spent.seconds) }}</td></tr>{% endfor %}</table></div>
 {%- if differing %}
@@ -3078,8 +3149,14 @@ TEMPLATE = """<!doctype html>
 {%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ "%.4g" % o.first }}</td>
 <td class="number">{{ "%.4g" % o.last }}</td><td></td></tr>{% endfor %}</table>
 {%- else %}<p class="soft">The log has no times.</p>{% endif %}
-{%- if not t.has_memory %}<p class="small soft">The log has no figures of memory.</p>{% endif %}
-<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20 steps.</p></div>{% endfor %}
+{%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20
+ steps.</p>{% endif %}
+{%- if t.memory %}<table class="memory"><tr><th>memory (median)</th>
+<th class="number">first third</th><th class="number">last third</th><th class="number">growth</th></tr>
+{%- for m in t.memory %}<tr><td>{{ m.name }}</td><td class="number">{{ "%.4g" % m.first }}</td>
+<td class="number">{{ "%.4g" % m.last }}</td><td class="number">
+{%- if m.grown is not none %}{{ "%+.1f" % (100 * m.grown) }} %{% endif %}</td></tr>{% endfor %}</table>
+{%- else %}<p class="small soft">The log has no figures of memory.</p>{% endif %}</div>{% endfor %}
 </div></section>
 <section id="settings"><h2>Settings</h2><div class="cards">
 {%- for run in runs %}<div class="box"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>

@@ -206,6 +206,16 @@ time/reward
 time/update
   seconds for old and reference log-probs, values, and all updates
   + steady
+# Memory
+memory/gpu_peak_gib
+  the most that PyTorch's tensors took of a GPU during the step (without the evaluation that follows it), cached
+    blocks not counted; vLLM's share of the GPU is partly outside of it
+  + steady; moves with the completions' lengths
+  ! rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph
+memory/process_gib
+  resident memory of the process at the end of the step, on Linux
+  + rises over the first steps, then steady
+  ! rises in even steps: a reward function or an environment that keeps what it saw
 # Held-out evaluation
 eval/accuracy
   share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it
