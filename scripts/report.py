@@ -2550,7 +2550,17 @@ def broken_remarks(run: LoggedRun) -> list[str]:
 # ---------------------------------------------------------------------- run curves (src/programs/report/run_curves.py)
 
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
-OWN = ("seed", "output_dir", "out", "resume", "report_to")  # what does not make another setting
+PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
+LOGGED = (
+    "save_every",
+    "eval_every",
+    "plot_every",
+    "sample_every",
+    "sample_tokens",
+    "keep_checkpoints",
+    "logging_steps",
+)
+OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
 
@@ -2988,7 +2998,8 @@ ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
 #overview td:nth-child(3){white-space:normal;min-width:10rem}table.memory{margin-top:.8rem}
 #evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
-@media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
+@media(max-width:46rem){body{font-size:16px}.bar{padding:.45rem .7rem}.bar nav{gap:.65rem;font-size:.95rem}
+main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
 .hide-small,#overview small{display:none!important}
 .grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
@@ -3920,12 +3931,12 @@ def plot_library() -> bytes:
 
 
 def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
-    """The settings that not all runs share, with each run's value."""
+    """The settings that not all runs share, with each run's value; what one lacks, or only writes logs, is last."""
     configs = [source.run.config for source in sources]
-    names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in OWN[1:]]
+    names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in PLACES]
     found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
     found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
-    return sorted(found, key=lambda pair: len({*pair[1]} - {"–"}) < 2)  # last, what one of them has and others lack
+    return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
 def environment():
