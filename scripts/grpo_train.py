@@ -5051,7 +5051,8 @@ class GrpoRun:
         metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds} | self.memory
         self.scorer.seconds, group = 0.0, self.config.num_generations
         if "reward" in logs:  # absent where the step trained on an earlier step's rollout
-            metrics["reward/zero_std_frac"] = signal_free(gather_object(self.scorer.scores()), group)
+            scores = gather_object(self.scorer.scores())
+            metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
             if self.setup:
                 talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
                 metrics |= conversation_metrics(gather_object(talks))

@@ -1206,6 +1206,8 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
         settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        if "teacher" in config:  # a distillation's rewards may be measured only
+            settings["grouped"] = bool(config.get("reward_coef"))
         settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
@@ -2074,8 +2076,8 @@ rollout/limit_frac
   + low
   ! rising: a higher limit, or an environment that ends sooner
 rollout/samples
-  with dynamic_sampling: completions sampled in this step, those of replaced groups included
-  + near batch_size
+  GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups included
+  + near batch_size; with GRPO the completions of a rollout
   ! batch_size × (1 + max_refills): too few groups differ
 rollout/rounds
   with dynamic_sampling: rounds in which they were sampled
@@ -2450,6 +2452,8 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
     if json_beside(folder, "summary.json") or (planned and max(steps) >= planned):
         return {"done": True, "text": f"It ran to its end: step {max(steps)}{of}."}
+    if run.trainer == "one_page" and json_beside(folder, "result.json"):
+        return {"done": True, "text": f"It ended at step {max(steps)}{of}: its --minutes were over, or by Ctrl-C."}
     if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
         return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
     if run.trainer in ("trl", "verl") or not planned:
@@ -2475,7 +2479,9 @@ def spent(run: LoggedRun, folder: Path) -> dict:
         of_step = whole[0] * whole[1] if all(whole) else None
     if run.trainer == "one_page" and config.get("prompts"):
         of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
-    sampled = [value for _, value in points_of(run, "rollout/samples")]
+    logged = sorted({step_of(row) for row in run.rows})  # grpo_train.py may log every so many steps only
+    since = {step: step - before for before, step in itertools.pairwise(logged)}
+    sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
     samples = sum(sampled) if sampled else of_step * steps if of_step else None
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
     if seconds is None:
@@ -2502,6 +2508,13 @@ def to_repeat(run: LoggedRun, folder: Path) -> str:
     return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
 
 
+def trainer_name(run: LoggedRun) -> str:
+    """Who trained it."""
+    if run.trainer == "ppo_train" and "teacher" in run.config:
+        return "on_policy_distillation"
+    return {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer)
+
+
 def page_of(config: dict) -> str:
     """The page of templates/ that has such settings."""
     marks = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}
@@ -2521,7 +2534,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
     findings = source.verdict["findings"]
     return {
         "name": source.name,
-        "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer),
+        "trainer": trainer_name(run),
         "format": run.format,
         "held_out": facts,
         "learnt": learnt(facts, run),
@@ -3157,8 +3170,8 @@ TEMPLATE = """<!doctype html>
 <th class="number">share</th></tr>
 {%- for p in t.phases %}<tr><td>{{ dot(loop.index0) }} {{ p.name }}</td><td class="number">{{ "%.3g" % p.first }}</td>
 <td class="number">{{ "%.3g" % p.last }}</td><td class="number">{{ "%.0f" % (100 * p.share) }} %</td></tr>{% endfor %}
-{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ "%.4g" % o.first }}</td>
-<td class="number">{{ "%.4g" % o.last }}</td><td></td></tr>{% endfor %}</table>
+{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ count(o.first) }}</td>
+<td class="number">{{ count(o.last) }}</td><td></td></tr>{% endfor %}</table>
 {%- else %}<p class="soft">The log has no times.</p>{% endif %}
 {%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20
  steps.</p>{% endif %}

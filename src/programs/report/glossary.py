@@ -119,8 +119,8 @@ rollout/limit_frac
   + low
   ! rising: a higher limit, or an environment that ends sooner
 rollout/samples
-  with dynamic_sampling: completions sampled in this step, those of replaced groups included
-  + near batch_size
+  GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups included
+  + near batch_size; with GRPO the completions of a rollout
   ! batch_size × (1 + max_refills): too few groups differ
 rollout/rounds
   with dynamic_sampling: rounds in which they were sampled

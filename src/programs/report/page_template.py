@@ -146,8 +146,8 @@ TEMPLATE = """<!doctype html>
 <th class="number">share</th></tr>
 {%- for p in t.phases %}<tr><td>{{ dot(loop.index0) }} {{ p.name }}</td><td class="number">{{ "%.3g" % p.first }}</td>
 <td class="number">{{ "%.3g" % p.last }}</td><td class="number">{{ "%.0f" % (100 * p.share) }} %</td></tr>{% endfor %}
-{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ "%.4g" % o.first }}</td>
-<td class="number">{{ "%.4g" % o.last }}</td><td></td></tr>{% endfor %}</table>
+{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ count(o.first) }}</td>
+<td class="number">{{ count(o.last) }}</td><td></td></tr>{% endfor %}</table>
 {%- else %}<p class="soft">The log has no times.</p>{% endif %}
 {%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20
  steps.</p>{% endif %}
