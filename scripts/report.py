@@ -3058,7 +3058,8 @@ TEMPLATE = """<!doctype html>
 {%- if bad %}{{ bad | length }} finding{{ "s" if bad | length > 1 }}: {{ bad | join(", ", attribute="id") }}
 {%- else %}{{ run.verdict }}{% endif %}</span>{% endmacro %}
 {%- macro finding(f) %}<div class="finding {{ f.severity }}"><h4>{{ f.severity }}: {{ f.id }}
- <span class="soft small">{{ f.metric }}, step {{ f.step }}, {{ "%.4g" % f.value }}</span></h4>
+ <span class="soft small">{{ f.metric }}, step {{ f.step }}
+{%- if f.id != "not-finite" %}, {{ "%.4g" % f.value }}{% endif %}</span></h4>
 <p><b>Saw</b> {{ f.saw }}</p><p><b>Likely cause</b> {{ f.cause }}</p>
 <p><b>Change</b></p><ul>{% for c in f.change %}<li>{{ c }}</li>{% endfor %}</ul>
 <p class="soft small">Source: {{ f.source }}</p></div>{% endmacro %}
@@ -3419,16 +3420,13 @@ function draw(chart) {
   chart.stale = false;
 }
 
-// A zoom along the steps holds for all charts.
+// A zoom along the steps holds for all charts. Those that follow tell of it too, later: what is known ends it there.
 function sameRange(chart, change) {
-  if (curves.setting) return;
-  if (change["xaxis.autorange"]) curves.range = null;
-  else if ("xaxis.range[0]" in change) curves.range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-  else return;
-  curves.setting = true;
+  const range = change["xaxis.autorange"] ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+  if ((range && range[0] === undefined) || String(range) === String(curves.range)) return;
+  curves.range = range;
   const axis = curves.range ? {"xaxis.range": curves.range} : {"xaxis.autorange": true};
   for (const other of curves.charts) if (other !== chart && other.drawn) Plotly.relayout(other.plot, axis);
-  curves.setting = false;
 }
 
 function redraw() {

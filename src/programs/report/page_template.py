@@ -34,7 +34,8 @@ TEMPLATE = """<!doctype html>
 {%- if bad %}{{ bad | length }} finding{{ "s" if bad | length > 1 }}: {{ bad | join(", ", attribute="id") }}
 {%- else %}{{ run.verdict }}{% endif %}</span>{% endmacro %}
 {%- macro finding(f) %}<div class="finding {{ f.severity }}"><h4>{{ f.severity }}: {{ f.id }}
- <span class="soft small">{{ f.metric }}, step {{ f.step }}, {{ "%.4g" % f.value }}</span></h4>
+ <span class="soft small">{{ f.metric }}, step {{ f.step }}
+{%- if f.id != "not-finite" %}, {{ "%.4g" % f.value }}{% endif %}</span></h4>
 <p><b>Saw</b> {{ f.saw }}</p><p><b>Likely cause</b> {{ f.cause }}</p>
 <p><b>Change</b></p><ul>{% for c in f.change %}<li>{{ c }}</li>{% endfor %}</ul>
 <p class="soft small">Source: {{ f.source }}</p></div>{% endmacro %}
