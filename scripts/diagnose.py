@@ -78,6 +78,8 @@ OURS = {
     "time/rollout": "time_rollout",
     "time/reward": "time_reward",
     "time/step": "time_step",
+    "memory/gpu_peak_gib": "gpu_memory",
+    "memory/process_gib": "memory",
     "eval/accuracy": "held_out",
 }
 TRL = {
@@ -130,6 +132,7 @@ VERL = {
     "timing_s/gen": "time_rollout",
     "timing_s/reward": "time_reward",
     "timing_s/step": "time_step",
+    "perf/max_memory_allocated_gb": "gpu_memory",
 }
 PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
 HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}
@@ -520,6 +523,16 @@ ADVICE = {
             "{group} larger, so that they occur in a group",
         ],
         "open-r1#255, trl#3452; limits 0.9 and 10 steps: " + OURSELVES + "what can still be gained there is noise",
+    ),
+    "memory-grows": (
+        "something keeps what each step made: a metric with its graph, a reward function or an environment that "
+        "remembers every completion, a cache without a bound",
+        [
+            "keep metrics as numbers (.item() or .detach())",
+            "look for lists and dicts that your reward function or environment only adds to",
+            "until it is found, stop and go on from a checkpoint: a new process starts low",
+        ],
+        OURSELVES + "a tenth, in six even stretches; what settles gains most at first",
     ),
     "loss-is-no-measure": (
         "at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not; a KL term "
@@ -986,6 +999,8 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
         settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        if "teacher" in config:  # a distillation's rewards may be measured only
+            settings["grouped"] = bool(config.get("reward_coef"))
         settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
@@ -1236,6 +1251,42 @@ def check_turns(run: LoggedRun):
         if run.values("turns"):
             saw += f", after {late(run, 'turns'):.3g} answers"
         yield run.find("turn-limit", "limit", saw, note=is_solved(run))
+
+
+# ---------------------------------------------------------------------- memory findings (src/parts/memory_findings.py)
+
+STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
+GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
+
+
+def even_growth(values: list[float]) -> tuple[float, float] | None:
+    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
+
+    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
+    memory does not grow so, or by less than a tenth, or the log is short.
+    """
+    values = values[len(values) // 10 :]
+    size = len(values) // STRETCHES
+    if size < STEPS_EACH:
+        return None
+    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
+    gains = [after - before for before, after in itertools.pairwise(middles)]
+    grown = middles[-1] - middles[0]
+    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
+    return (middles[0], middles[-1]) if even else None
+
+
+def check_memory(run: LoggedRun):
+    """Memory that grows step by step although completions do not: of a GPU, or of the process."""
+    if any(trend(run.values(name)) > 0 for name in ("length", "length_max", "turns")):
+        return
+    for name in ("gpu_memory", "memory"):
+        found = even_growth(run.values(name))
+        if found:
+            steps = sorted(run.series[name])
+            saw = f"{run.names[name]} rose evenly from {found[0]:.3g} to {found[1]:.3g} GiB, completions did not grow"
+            yield run.find("memory-grows", name, saw, steps[-1])
+            return
 
 
 # ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
@@ -1667,6 +1718,7 @@ CHECKS = [
     (check_movement, ("kl", "kl_step", "entropy")),
     (check_hacking, ("held_out", "score")),
     (check_format, ("score",)),
+    (check_memory, ("gpu_memory", "memory")),
     (check_remarks, ()),
 ]
 

@@ -738,6 +738,36 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
+# ------------------------------------------------------------------------------ memory used (src/parts/memory_used.py)
+
+STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+
+
+def forget_peak() -> None:
+    """Let the GPU's peak count from now on."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_metrics() -> dict[str, float]:
+    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+
+    Every process must call it.
+    """
+    import torch
+
+    found = {}
+    if STATM.exists():
+        pages = int(STATM.read_text().split()[1])
+        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if torch.cuda.is_initialized():
+        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([found])
+    return {name: max(one[name] for one in of_all) for name in found}
+
+
 # -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
 
 
@@ -4893,7 +4923,14 @@ class GrpoRun:
         self.band = band
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
-        self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
+        self.memory, self.pending, self.stage, self.signum, self.bad, self.started = (
+            {},
+            {},
+            -1,
+            0,
+            0,
+            time.perf_counter(),
+        )
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
@@ -4938,6 +4975,7 @@ class GrpoRun:
 
     def on_step_begin(self, args, state, control, **_):
         """Enter the stage of the coming step."""
+        forget_peak()
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
@@ -4953,7 +4991,7 @@ class GrpoRun:
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
-        step, config = state.global_step, self.config
+        step, config, self.memory = state.global_step, self.config, memory_metrics()
         self.share_reward_state()
         if self.band:
             self.band.learn(self.scorer.seen)
@@ -5010,10 +5048,11 @@ class GrpoRun:
         from accelerate.utils import gather_object  # in the order of the processes, as the groups lie
 
         step, norm = state.global_step, logs.get("grad_norm", 0.0)
-        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds}
+        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds} | self.memory
         self.scorer.seconds, group = 0.0, self.config.num_generations
         if "reward" in logs:  # absent where the step trained on an earlier step's rollout
-            metrics["reward/zero_std_frac"] = signal_free(gather_object(self.scorer.scores()), group)
+            scores = gather_object(self.scorer.scores())
+            metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
             if self.setup:
                 talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
                 metrics |= conversation_metrics(gather_object(talks))

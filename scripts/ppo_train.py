@@ -780,6 +780,36 @@ class StopRequest:
         return max(gather_rows([self.signum]))
 
 
+# ------------------------------------------------------------------------------ memory used (src/parts/memory_used.py)
+
+STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the resident set
+
+
+def forget_peak() -> None:
+    """Let the GPU's peak count from now on."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def memory_metrics() -> dict[str, float]:
+    """What the fullest process has in memory now, and its GPU's peak since `forget_peak`; what is not known is absent.
+
+    Every process must call it.
+    """
+    import torch
+
+    found = {}
+    if STATM.exists():
+        pages = int(STATM.read_text().split()[1])
+        found["memory/process_gib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if torch.cuda.is_initialized():
+        found["memory/gpu_peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    of_all = gather_rows([found])
+    return {name: max(one[name] for one in of_all) for name in found}
+
+
 # -------------------------------------------------------------------------------- exit codes (src/parts/exit_codes.py)
 
 
@@ -6587,6 +6617,7 @@ class Progress:
             self.log.metrics(0, self.state["eval_before"]["metrics"])
         if self.state["pending"]:
             self.log_pending()
+        forget_peak()
 
     def log_pending(self) -> None:
         """Evaluate where it is time, and log the metrics of the step."""
@@ -6604,7 +6635,7 @@ class Progress:
             128 + n where signal n ends the run here, else 0.
         """
         config, step = self.config, self.state["step"] + 1
-        self.state |= {"step": step, "prompts": prompts, "pending": metrics}
+        self.state |= {"step": step, "prompts": prompts, "pending": metrics | memory_metrics()}
         self.log_pending()
         if is_due(step, config.sample_every):
             self.log.samples(step, "train", samples)
@@ -6613,6 +6644,7 @@ class Progress:
         signum = self.stop.agreed()
         if signum or is_due(step, config.save_every) or step == config.steps:
             self.save()
+        forget_peak()
         if not signum or step == config.steps:
             return 0
         self.log.plot()

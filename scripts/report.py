@@ -285,6 +285,8 @@ OURS = {
     "time/rollout": "time_rollout",
     "time/reward": "time_reward",
     "time/step": "time_step",
+    "memory/gpu_peak_gib": "gpu_memory",
+    "memory/process_gib": "memory",
     "eval/accuracy": "held_out",
 }
 TRL = {
@@ -337,6 +339,7 @@ VERL = {
     "timing_s/gen": "time_rollout",
     "timing_s/reward": "time_reward",
     "timing_s/step": "time_step",
+    "perf/max_memory_allocated_gb": "gpu_memory",
 }
 PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
 HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}
@@ -727,6 +730,16 @@ ADVICE = {
             "{group} larger, so that they occur in a group",
         ],
         "open-r1#255, trl#3452; limits 0.9 and 10 steps: " + OURSELVES + "what can still be gained there is noise",
+    ),
+    "memory-grows": (
+        "something keeps what each step made: a metric with its graph, a reward function or an environment that "
+        "remembers every completion, a cache without a bound",
+        [
+            "keep metrics as numbers (.item() or .detach())",
+            "look for lists and dicts that your reward function or environment only adds to",
+            "until it is found, stop and go on from a checkpoint: a new process starts low",
+        ],
+        OURSELVES + "a tenth, in six even stretches; what settles gains most at first",
     ),
     "loss-is-no-measure": (
         "at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not; a KL term "
@@ -1193,6 +1206,8 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
         settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        if "teacher" in config:  # a distillation's rewards may be measured only
+            settings["grouped"] = bool(config.get("reward_coef"))
         settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}
@@ -1443,6 +1458,42 @@ def check_turns(run: LoggedRun):
         if run.values("turns"):
             saw += f", after {late(run, 'turns'):.3g} answers"
         yield run.find("turn-limit", "limit", saw, note=is_solved(run))
+
+
+# ---------------------------------------------------------------------- memory findings (src/parts/memory_findings.py)
+
+STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
+GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
+
+
+def even_growth(values: list[float]) -> tuple[float, float] | None:
+    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
+
+    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
+    memory does not grow so, or by less than a tenth, or the log is short.
+    """
+    values = values[len(values) // 10 :]
+    size = len(values) // STRETCHES
+    if size < STEPS_EACH:
+        return None
+    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
+    gains = [after - before for before, after in itertools.pairwise(middles)]
+    grown = middles[-1] - middles[0]
+    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
+    return (middles[0], middles[-1]) if even else None
+
+
+def check_memory(run: LoggedRun):
+    """Memory that grows step by step although completions do not: of a GPU, or of the process."""
+    if any(trend(run.values(name)) > 0 for name in ("length", "length_max", "turns")):
+        return
+    for name in ("gpu_memory", "memory"):
+        found = even_growth(run.values(name))
+        if found:
+            steps = sorted(run.series[name])
+            saw = f"{run.names[name]} rose evenly from {found[0]:.3g} to {found[1]:.3g} GiB, completions did not grow"
+            yield run.find("memory-grows", name, saw, steps[-1])
+            return
 
 
 # ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
@@ -1874,6 +1925,7 @@ CHECKS = [
     (check_movement, ("kl", "kl_step", "entropy")),
     (check_hacking, ("held_out", "score")),
     (check_format, ("score",)),
+    (check_memory, ("gpu_memory", "memory")),
     (check_remarks, ()),
 ]
 
@@ -2024,8 +2076,8 @@ rollout/limit_frac
   + low
   ! rising: a higher limit, or an environment that ends sooner
 rollout/samples
-  with dynamic_sampling: completions sampled in this step, those of replaced groups included
-  + near batch_size
+  GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups included
+  + near batch_size; with GRPO the completions of a rollout
   ! batch_size × (1 + max_refills): too few groups differ
 rollout/rounds
   with dynamic_sampling: rounds in which they were sampled
@@ -2111,6 +2163,16 @@ time/reward
 time/update
   seconds for old and reference log-probs, values, and all updates
   + steady
+# Memory
+memory/gpu_peak_gib
+  the most that PyTorch's tensors took of a GPU during the step (without the evaluation that follows it), cached
+    blocks not counted; vLLM's share of the GPU is partly outside of it
+  + steady; moves with the completions' lengths
+  ! rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph
+memory/process_gib
+  resident memory of the process at the end of the step, on Linux
+  + rises over the first steps, then steady
+  ! rises in even steps: a reward function or an environment that keeps what it saw
 # Held-out evaluation
 eval/accuracy
   share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it
@@ -2390,6 +2452,8 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
     if json_beside(folder, "summary.json") or (planned and max(steps) >= planned):
         return {"done": True, "text": f"It ran to its end: step {max(steps)}{of}."}
+    if run.trainer == "one_page" and json_beside(folder, "result.json"):
+        return {"done": True, "text": f"It ended at step {max(steps)}{of}: its --minutes were over, or by Ctrl-C."}
     if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
         return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
     if run.trainer in ("trl", "verl") or not planned:
@@ -2415,7 +2479,9 @@ def spent(run: LoggedRun, folder: Path) -> dict:
         of_step = whole[0] * whole[1] if all(whole) else None
     if run.trainer == "one_page" and config.get("prompts"):
         of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
-    sampled = [value for _, value in points_of(run, "rollout/samples")]
+    logged = sorted({step_of(row) for row in run.rows})  # grpo_train.py may log every so many steps only
+    since = {step: step - before for before, step in itertools.pairwise(logged)}
+    sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
     samples = sum(sampled) if sampled else of_step * steps if of_step else None
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
     if seconds is None:
@@ -2442,6 +2508,13 @@ def to_repeat(run: LoggedRun, folder: Path) -> str:
     return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
 
 
+def trainer_name(run: LoggedRun) -> str:
+    """Who trained it."""
+    if run.trainer == "ppo_train" and "teacher" in run.config:
+        return "on_policy_distillation"
+    return {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer)
+
+
 def page_of(config: dict) -> str:
     """The page of templates/ that has such settings."""
     marks = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}
@@ -2461,7 +2534,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
     findings = source.verdict["findings"]
     return {
         "name": source.name,
-        "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer),
+        "trainer": trainer_name(run),
         "format": run.format,
         "held_out": facts,
         "learnt": learnt(facts, run),
@@ -2490,7 +2563,17 @@ def broken_remarks(run: LoggedRun) -> list[str]:
 # ---------------------------------------------------------------------- run curves (src/programs/report/run_curves.py)
 
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
-OWN = ("seed", "output_dir", "out", "resume", "report_to")  # what does not make another setting
+PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
+LOGGED = (
+    "save_every",
+    "eval_every",
+    "plot_every",
+    "sample_every",
+    "sample_tokens",
+    "keep_checkpoints",
+    "logging_steps",
+)
+OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
 
@@ -2617,12 +2700,20 @@ PHASES = {  # of a step, by whose log it is; the names of those that do not hold
 }
 WHOLE = {"ours": "time/step", "trl": "step_time", "verl": "timing_s/step"}
 SPEED = r"rollout/tokens_per_s$|perf/throughput$"
-MEMORY = r"(?i).*(memory|mem_gb).*"
+MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
 
 
 def stretch_of(run: LoggedRun, key: str) -> tuple[float, float]:
     """Medians of a metric over the first and the last stretch of the run."""
     return ends([value for _, value in points_of(run, key)])
+
+
+def thirds_of(run: LoggedRun, key: str) -> dict:
+    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
+    values = [value for _, value in points_of(run, key)]
+    size = max(1, len(values) // 3)
+    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
+    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
 
 
 def time_of(run: LoggedRun) -> dict:
@@ -2642,11 +2733,9 @@ def time_of(run: LoggedRun) -> dict:
         {"name": name.rpartition("/")[2], "first": first, "last": last, "share": last / seconds}
         for name, first, last in sorted(phases, key=lambda phase: -phase[2])
     ]
-    others = []
-    for pattern, unit in ((SPEED, "tokens per second"), (MEMORY, "memory")):
-        found = [(key, *stretch_of(run, key)) for key in keys if re.match(pattern, key)]
-        others += [{"name": key, "first": a, "last": b, "unit": unit} for key, a, b in found]
-    return {"phases": rows, "others": others, "has_memory": any(o["unit"] == "memory" for o in others)}
+    speeds = [(key, *stretch_of(run, key)) for key in keys if re.match(SPEED, key)]
+    others = [{"name": key, "first": first, "last": last} for key, first, last in speeds]
+    return {"phases": rows, "others": others, "memory": [thirds_of(run, key) for key in keys if re.match(MEMORY, key)]}
 
 
 # -------------------------------------------------------- evaluation tables (src/programs/report/evaluation_tables.py)
@@ -2859,8 +2948,8 @@ padding:.3rem .6rem}
 .box header{display:flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:baseline;margin-bottom:.5rem}
 .dot{display:inline-block;width:.75em;height:.75em;border-radius:50%;flex:none}
 .soft{color:var(--soft)}.small{font-size:.86rem}
-.badge{border-radius:1rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;background:var(--note-back);
-color:var(--note)}
+.badge{display:inline-block;border-radius:1rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;
+background:var(--note-back);color:var(--note)}
 .badge.good{background:var(--good-back);color:var(--good)}.badge.bad{background:var(--bad-back);color:var(--bad)}
 .big{font-size:1.7rem;font-weight:650;line-height:1.25}.big small{font-size:.85rem;font-weight:400;color:var(--soft)}
 .asked{margin:.7rem 0;display:grid;gap:.15rem .8rem;grid-template-columns:max-content 1fr}
@@ -2877,7 +2966,7 @@ margin-top:.6rem}
 .remarks{padding-left:1.2rem;overflow-wrap:anywhere}
 .scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
 table{border-collapse:collapse;font-size:.92rem}
-th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:baseline}
 td:first-child{white-space:nowrap}td.value:first-child{white-space:normal}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 code,pre,.mono{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
@@ -2920,11 +3009,13 @@ ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
 .differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
 main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
-#overview td:nth-child(2){white-space:normal;min-width:11rem}
+#overview td:nth-child(3){white-space:normal;min-width:10rem}table.memory{margin-top:.8rem}
 #evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
-@media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
+@media(max-width:46rem){body{font-size:16px}.bar{padding:.45rem .7rem}.bar nav{gap:.65rem;font-size:.95rem}
+main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
-.hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
+.hide-small,#overview small{display:none!important}
+.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
 @media(scripting:enabled){#plots{min-height:100vh}#browser{min-height:480px}}
 @media(prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 @media print{.bar,.controls{display:none}}
@@ -2967,7 +3058,8 @@ TEMPLATE = """<!doctype html>
 {%- if bad %}{{ bad | length }} finding{{ "s" if bad | length > 1 }}: {{ bad | join(", ", attribute="id") }}
 {%- else %}{{ run.verdict }}{% endif %}</span>{% endmacro %}
 {%- macro finding(f) %}<div class="finding {{ f.severity }}"><h4>{{ f.severity }}: {{ f.id }}
- <span class="soft small">{{ f.metric }}, step {{ f.step }}, {{ "%.4g" % f.value }}</span></h4>
+ <span class="soft small">{{ f.metric }}, step {{ f.step }}
+{%- if f.id != "not-finite" %}, {{ "%.4g" % f.value }}{% endif %}</span></h4>
 <p><b>Saw</b> {{ f.saw }}</p><p><b>Likely cause</b> {{ f.cause }}</p>
 <p><b>Change</b></p><ul>{% for c in f.change %}<li>{{ c }}</li>{% endfor %}</ul>
 <p class="soft small">Source: {{ f.source }}</p></div>{% endmacro %}
@@ -2977,14 +3069,18 @@ TEMPLATE = """<!doctype html>
 {%- if runs %}
 <section id="runs">
 {%- if runs | length > 1 %}
-<h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>verdict</th><th>held out before</th>
-<th>after</th><th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
+<h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>held out</th><th>verdict</th>
+<th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
 <th class="number">time</th></tr>
-{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td><td>{{ badge(run) }}
+{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td>
+{%- if run.held_out %}{% set h = run.held_out %}<td><span class="ends">{{ "%.3f" % h.before }}
+{{- span(h.before_interval, "%.3f") }}</span>{% if h.several %} <span class="ends">→ {{ "%.3f" % h.after }}
+{{- span(h.after_interval, "%.3f") }}</span>{% endif %}
+{%- if h.name != "held-out accuracy" %} <span class="small soft">{{ h.name[9:] }}</span>{% endif %}</td>
+{%- else %}<td class="soft">none</td>{% endif %}<td>{{ badge(run) }}
 <div class="small soft">{{ run.outcome.text }}</div></td>
-{%- if run.held_out %}{% set h = run.held_out %}<td>{{ "%.3f" % h.before }}{{ span(h.before_interval, "%.3f") }}</td>
-<td>{{ "%.3f" % h.after }}{{ span(h.after_interval, "%.3f") }}</td><td>{{ "%.3f" % h.best }} ({{ h.best_step }})</td>
-{%- else %}<td>none</td><td></td><td></td>{% endif %}
+<td>{% if run.held_out and run.held_out.several %}{{ "%.3f" % run.held_out.best }} ({{ run.held_out.best_step }})
+{%- endif %}</td>
 <td class="number">{{ count(run.spent.steps) }}</td><td class="number">{{ count(run.spent.samples) }}</td>
 <td class="number">{{ seconds(run.spent.seconds) }}</td></tr>{% endfor %}</table></div>
 {%- if differing %}
@@ -3075,11 +3171,17 @@ TEMPLATE = """<!doctype html>
 <th class="number">share</th></tr>
 {%- for p in t.phases %}<tr><td>{{ dot(loop.index0) }} {{ p.name }}</td><td class="number">{{ "%.3g" % p.first }}</td>
 <td class="number">{{ "%.3g" % p.last }}</td><td class="number">{{ "%.0f" % (100 * p.share) }} %</td></tr>{% endfor %}
-{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ "%.4g" % o.first }}</td>
-<td class="number">{{ "%.4g" % o.last }}</td><td></td></tr>{% endfor %}</table>
+{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ count(o.first) }}</td>
+<td class="number">{{ count(o.last) }}</td><td></td></tr>{% endfor %}</table>
 {%- else %}<p class="soft">The log has no times.</p>{% endif %}
-{%- if not t.has_memory %}<p class="small soft">The log has no figures of memory.</p>{% endif %}
-<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20 steps.</p></div>{% endfor %}
+{%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20
+ steps.</p>{% endif %}
+{%- if t.memory %}<table class="memory"><tr><th>memory (median)</th>
+<th class="number">first third</th><th class="number">last third</th><th class="number">growth</th></tr>
+{%- for m in t.memory %}<tr><td>{{ m.name }}</td><td class="number">{{ "%.4g" % m.first }}</td>
+<td class="number">{{ "%.4g" % m.last }}</td><td class="number">
+{%- if m.grown is not none %}{{ "%+.1f" % (100 * m.grown) }} %{% endif %}</td></tr>{% endfor %}</table>
+{%- else %}<p class="small soft">The log has no figures of memory.</p>{% endif %}</div>{% endfor %}
 </div></section>
 <section id="settings"><h2>Settings</h2><div class="cards">
 {%- for run in runs %}<div class="box"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
@@ -3318,16 +3420,13 @@ function draw(chart) {
   chart.stale = false;
 }
 
-// A zoom along the steps holds for all charts.
+// A zoom along the steps holds for all charts. Those that follow tell of it too, later: what is known ends it there.
 function sameRange(chart, change) {
-  if (curves.setting) return;
-  if (change["xaxis.autorange"]) curves.range = null;
-  else if ("xaxis.range[0]" in change) curves.range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-  else return;
-  curves.setting = true;
+  const range = change["xaxis.autorange"] ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+  if ((range && range[0] === undefined) || String(range) === String(curves.range)) return;
+  curves.range = range;
   const axis = curves.range ? {"xaxis.range": curves.range} : {"xaxis.autorange": true};
   for (const other of curves.charts) if (other !== chart && other.drawn) Plotly.relayout(other.plot, axis);
-  curves.setting = false;
 }
 
 function redraw() {
@@ -3843,12 +3942,12 @@ def plot_library() -> bytes:
 
 
 def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
-    """The settings that not all runs share, with each run's value."""
+    """The settings that not all runs share, with each run's value; what one lacks, or only writes logs, is last."""
     configs = [source.run.config for source in sources]
-    names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in OWN[1:]]
+    names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in PLACES]
     found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
     found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
-    return sorted(found, key=lambda pair: len({*pair[1]} - {"–"}) < 2)  # last, what one of them has and others lack
+    return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
 def environment():

@@ -232,7 +232,7 @@ def train(config):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
         right = [s["score"] >= 1 for x in parts for s in rollout(config, models, reward, x, greedy=True)[1]]
         if right:
-            log(step, {"eval/accuracy": sum(right) / len(right)})
+            log(step, {"eval/accuracy": sum(right) / len(right), "eval/rows": len(right)})
         return sum(right) / len(right) if right else None
 
     before = evaluate(0)

@@ -149,6 +149,10 @@ SINGLE = {
         edit("reward/correctness_reward", lambda v, step: 0.1 + 0.01 * (step % 3)),
     ],
     "slow-reward": [edit("time/reward", lambda v, step: 9.0)],
+    "memory-grows": [
+        edit("memory/process_gib", lambda v, step: 2 + 0.02 * step),
+        edit("rollout/length_mean", lambda v, step: 18.0),
+    ],
     "no-tool-calls": [edit("tool/calls_mean", lambda v, step: 0.0), edit("tool/seconds", lambda v, step: 0.0)],
     "tool-failures": [edit("tool/calls_mean", lambda v, step: 1.5), edit("tool/failure_frac", lambda v, step: 0.6)],
     "turn-limit": [calm, edit("rollout/limit_frac", lambda v, step: 0.7)],
@@ -167,6 +171,33 @@ def test_one_changed_series_gives_its_finding(fault, tmp_path):
     if calm in SINGLE[fault]:
         calm(calmed)
     assert fault not in ids(write_run(tmp_path / "healthy", calmed, config_of("ppo_healthy")))
+
+
+MEMORY = {  # of 60 steps: series in GiB, mean length, whether it is a leak
+    "a little at every step": (lambda i: 8 + 0.03 * i, 200, True),
+    "at every seventh step": (lambda i: 8 + 0.03 * (i // 7 * 7), 200, True),
+    "with noise": (lambda i: 8 + 0.03 * i + random.Random(i).gauss(0, 0.1), 200, True),
+    "with longer completions": (lambda i: 8 + 0.03 * i, 2, False),  # times the step
+    "by less than a tenth": (lambda i: 8 + 0.01 * i, 200, False),
+    "settles": (lambda i: 8 - 4 * math.exp(-i / 12), 200, False),
+    "once, where a library is loaded": (lambda i: 8 + 2 * (i > 25), 200, False),
+    "the highest so far": (lambda i: 8 + math.log(1 + i), 200, False),
+    "noise": (lambda i: 8 + random.Random(i).gauss(0, 1), 200, False),
+    "falls": (lambda i: 8 - 0.03 * i, 200, False),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+@pytest.mark.parametrize("key", ["memory/gpu_peak_gib", "memory/process_gib"])
+def test_memory_that_grows_without_end(case, key, tmp_path):
+    series, length, leaks = MEMORY[case]
+    rows = rows_of("ppo_healthy")
+    rows = [rows[1 + i % 40] | {"step": i + 1, key: series(i)} for i in range(60)]
+    for i, row in enumerate(rows):
+        row["rollout/length_mean"] = 200.0 if length == 200 else 200.0 + length * i
+    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy"))
+    assert ("memory-grows" in ids(run)) is leaks
+    assert "memory-grows" not in ids(write_run(tmp_path / "short", rows[:30], config_of("ppo_healthy")))
 
 
 def test_conversations_as_they_should_be_give_no_finding(tmp_path):
@@ -645,7 +676,7 @@ def test_json_schema():
     run, failed = data["runs"]
     assert set(failed) == {"path", "verdict", "error"} and failed["verdict"] == "unreadable"
     assert set(run) == {"path", "format", "trainer", "steps", "verdict", "findings", "not_judged"}
-    assert run["verdict"] == "findings" and run["steps"] == [1, 25] and run["not_judged"] == ["signal"]
+    assert run["verdict"] == "findings" and run["steps"] == [1, 25] and run["not_judged"] == ["signal", "memory"]
     for finding in run["findings"]:
         kinds = {"id": str, "severity": str, "metric": str, "step": int, "value": float, "saw": str, "cause": str}
         kinds |= {"change": list, "source": str}

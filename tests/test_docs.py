@@ -399,7 +399,7 @@ def test_skill_is_short():
 
 # ------------------------------------------------------------------------------------------------ metrics
 
-NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "tool", "prompts", "optim", "time", "eval")
+NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "tool", "prompts", "optim", "time", "memory", "eval")
 KEY = re.compile(rf"({'|'.join(NAMESPACES)})/[a-z0-9_]+")
 
 

@@ -173,7 +173,7 @@ def metrics(folder: Path) -> list[dict]:
 
 def untimed(folder: Path) -> list[dict]:
     """Metrics without what the clock decides."""
-    return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in metrics(folder)]
+    return [{k: v for k, v in line.items() if not k.startswith(("time/", "memory/"))} for line in metrics(folder)]
 
 
 def weights(folder: Path, name: str = "final/model.safetensors") -> dict:
@@ -485,7 +485,9 @@ def test_run_leaves_what_it_should(finished):
     functions = {"correctness_reward", "format_reward"}
     for line in lines[1:]:
         assert {*grpo.METRICS.values()} - {"kl/ref", "rollout/logprob_gap_max"} <= {*line}
-        assert {f"reward/{f}" for f in functions} | {"reward/zero_std_frac", "time/reward"} <= {*line}
+        assert {f"reward/{f}" for f in functions} | {"reward/zero_std_frac", "time/reward", "memory/process_gib"} <= {
+            *line
+        }
         assert all(math.isfinite(value) for value in line.values())
         for key in line.keys() - {"step"}:
             namespace, _, name = key.partition("/")

@@ -502,7 +502,9 @@ def flags(folder, few, tmp_path):
 def metrics_of(out) -> list[dict]:
     """Metric lines without wall-clock figures."""
     rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    return [{k: v for k, v in row.items() if not k.startswith("time/") and "per_s" not in k} for row in rows]
+    return [
+        {k: v for k, v in row.items() if not k.startswith(("time/", "memory/")) and "per_s" not in k} for row in rows
+    ]
 
 
 @pytest.mark.long

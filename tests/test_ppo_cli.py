@@ -88,7 +88,7 @@ def metrics(folder: Path) -> list[dict]:
 def untimed(folder: Path) -> list[dict]:
     """Metrics without what the clock decides."""
     return [
-        {k: v for k, v in line.items() if not k.startswith("time/") and "tokens_per_s" not in k}
+        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "tokens_per_s" not in k}
         for line in metrics(folder)
     ]
 
@@ -133,6 +133,7 @@ def test_metrics_of_every_step(finished):
         *("policy/loss", "policy/clip_frac", "policy/entropy", "policy/ratio_max", "value/loss"),
         *("value/explained_variance", "rollout/length_mean", "rollout/truncated_frac", "rollout/tokens_per_s"),
         *("optim/lr", "optim/grad_norm", "time/rollout", "time/reward", "time/update"),
+        "memory/process_gib",
     }
     for line in lines[1:]:
         assert expected <= set(line)

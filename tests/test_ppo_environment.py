@@ -454,7 +454,7 @@ def run(ppo, no_curves, tmp_path, monkeypatch):
 def lines_of(folder, name="metrics.jsonl") -> list[dict]:
     """Lines of a log, without what a clock says."""
     rows = map(json.loads, (folder / name).read_text().splitlines())
-    timed = ("time/", "tool/seconds", "rollout/tokens_per_s")
+    timed = ("time/", "tool/seconds", "rollout/tokens_per_s", "memory/")
     return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
 
 

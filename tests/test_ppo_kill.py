@@ -33,7 +33,7 @@ def start(out: Path, *flags: str) -> subprocess.Popen:
 def metrics(out: Path) -> list[dict]:
     """Metric lines without wall-clock figures."""
     rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    timed = ("time/", "tool/seconds", "rollout/tokens_per_s")
+    timed = ("time/", "tool/seconds", "rollout/tokens_per_s", "memory/")
     return [{k: v for k, v in row.items() if not k.startswith(timed)} for row in rows]
 
 

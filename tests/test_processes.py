@@ -114,7 +114,10 @@ def start_of(run: Path) -> dict:
 def figures(run: Path) -> list[dict]:
     """metrics.jsonl without what the clock decides."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if "time/" not in k and "tokens_per_s" not in k} for line in lines]
+    return [
+        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "tokens_per_s" not in k}
+        for line in lines
+    ]
 
 
 @pytest.mark.long

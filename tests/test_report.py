@@ -200,7 +200,9 @@ def test_what_runs_share_and_differ_in_stands_before_what_one_lacks(tmp_path):
     make_run(tmp_path / "b", metrics(20), config(lr=3e-5))
     text = seen(page_of(tmp_path, tmp_path / "a", tmp_path / "b"))
     assert "lr 1e-05 3e-05 alone 1 –" in text
-    assert "healthy It ran to its end: step 20 of 20. 0.250" in text  # why it stopped, beside each verdict
+    assert (
+        "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825) healthy It ran to its end: step 20 of 20. 0.750 (20)" in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -307,6 +309,18 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
 def test_shares_of_a_step(tmp_path):
     make_run(tmp_path / "run", metrics(20))
     assert re.search(r"rollout 3 3 75 % .*update 1 1 25 %", seen(page_of(tmp_path, tmp_path / "run")))
+
+
+def test_memory_of_the_first_and_of_the_last_third(tmp_path):
+    rows = metrics(40)
+    for step, row in enumerate(rows):
+        row |= {"memory/process_gib": 2.0 + 0.1 * step, "memory/gpu_peak_gib": 0.0} if step else {}
+    make_run(tmp_path / "run", rows)
+    make_run(tmp_path / "other", metrics(20))
+    text = seen(page_of(tmp_path, tmp_path / "run", tmp_path / "other"))
+    # medians of steps 1 to 13 and 28 to 40: those of steps 7 and 34
+    assert "memory/process_gib 2.7 5.4 +100.0 % memory/gpu_peak_gib 0 0" in text and "memory-grows" in text
+    assert text.count("The log has no figures of memory.") == 1
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys):
@@ -552,6 +566,13 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     weights = [0.9 ** (19 - i) for i in range(20)]
     expected = sum(w * y for w, y in zip(weights, raw, strict=True)) / sum(weights)
     assert len(smooth) == 3 and smooth[0] == pytest.approx(expected, rel=1e-4)  # its points have six digits
+    ranges = "curves.charts.filter(c => c.drawn).map(c => c.plot._fullLayout.xaxis.range.map(Math.round))"
+    drag = ActionChains(browser).move_to_element_with_offset(plot, -60, 0).click_and_hold().move_by_offset(100, 3)
+    drag.release().perform()
+    near = wait(browser, f"curves.range && {ranges}", "zoom")
+    assert len(near) > 3 and all(found == near[0] and found[1] - found[0] < 15 for found in near)  # of 20 steps
+    ActionChains(browser).double_click(plot).perform()
+    assert all(end - start >= 20 for start, end in wait(browser, f"!curves.range && {ranges}", "whole range"))
     browser.execute_script("const w = byId('curves-words'); w.value = 'kl ref'; w.dispatchEvent(new Event('input'))")
     assert (
         browser.execute_script("return [...document.querySelectorAll('figure.chart')].filter(f => !f.hidden).length")

@@ -34,6 +34,7 @@ FLOORS = (
     "settings",
     "presets",
     "processes",
+    "memory_used",
     "exit_codes",
     "pass_rates",
     "numerics",
@@ -96,6 +97,7 @@ FLOORS = (
     "sample_dumps",
     "log_reading",
     "tool_findings",
+    "memory_findings",
     "findings",
     "verdict",
 )

@@ -241,6 +241,16 @@ ADVICE = {
         ],
         "open-r1#255, trl#3452; limits 0.9 and 10 steps: " + OURSELVES + "what can still be gained there is noise",
     ),
+    "memory-grows": (
+        "something keeps what each step made: a metric with its graph, a reward function or an environment that "
+        "remembers every completion, a cache without a bound",
+        [
+            "keep metrics as numbers (.item() or .detach())",
+            "look for lists and dicts that your reward function or environment only adds to",
+            "until it is found, stop and go on from a checkpoint: a new process starts low",
+        ],
+        OURSELVES + "a tenth, in six even stretches; what settles gains most at first",
+    ),
     "loss-is-no-measure": (
         "at ratio 1 the surrogate's value is minus the mean advantage, about 0, while its gradient is not; a KL term "
         "lets it rise",

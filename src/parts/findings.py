@@ -6,6 +6,7 @@ import statistics
 from parts.finding_thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
 from parts.log_reading import as_number, common_name, dialect_of, step_of
 from parts.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
+from parts.memory_findings import check_memory
 from parts.metric_names import SETTINGS
 from parts.tool_findings import check_tools, check_turns
 from parts.trends import ends, forecast, is_flat, is_format, repeats, standard_error, trend, window
@@ -437,6 +438,7 @@ CHECKS = [
     (check_movement, ("kl", "kl_step", "entropy")),
     (check_hacking, ("held_out", "score")),
     (check_format, ("score",)),
+    (check_memory, ("gpu_memory", "memory")),
     (check_remarks, ()),
 ]
 

@@ -170,6 +170,8 @@ def our_settings(config: dict) -> tuple[str, dict]:
         settings |= {"updates": config["ppo_epochs"] * config.get("minibatches", 1)}
         settings |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
         settings |= {"exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf"}
+        if "teacher" in config:  # a distillation's rewards may be measured only
+            settings["grouped"] = bool(config.get("reward_coef"))
         settings |= {"tools": bool(config.get("tool_format"))}  # refused where an environment has none
         return "ppo_train", settings | {"fp16": config.get("precision") == "fp16"}
     return "", {}

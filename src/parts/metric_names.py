@@ -31,6 +31,8 @@ OURS = {
     "time/rollout": "time_rollout",
     "time/reward": "time_reward",
     "time/step": "time_step",
+    "memory/gpu_peak_gib": "gpu_memory",
+    "memory/process_gib": "memory",
     "eval/accuracy": "held_out",
 }
 TRL = {
@@ -83,6 +85,7 @@ VERL = {
     "timing_s/gen": "time_rollout",
     "timing_s/reward": "time_reward",
     "timing_s/step": "time_step",
+    "perf/max_memory_allocated_gb": "gpu_memory",
 }
 PARTS = {"ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)", "trl": r"rewards/(.+)/mean", "verl": r"gdpo/(.+)/mean"}
 HELD_OUT = {"ours": r"eval/accuracy", "trl": r"eval_reward", "verl": r"val-core/.+/(?:acc|reward)/mean@\d+"}

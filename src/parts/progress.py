@@ -2,6 +2,7 @@
 
 import time
 
+from parts.memory_used import forget_peak, memory_metrics
 from parts.messages import say
 from parts.processes import StopRequest
 from parts.run_log import RunLog
@@ -61,6 +62,7 @@ class Progress:
             self.log.metrics(0, self.state["eval_before"]["metrics"])
         if self.state["pending"]:
             self.log_pending()
+        forget_peak()
 
     def log_pending(self) -> None:
         """Evaluate where it is time, and log the metrics of the step."""
@@ -78,7 +80,7 @@ class Progress:
             128 + n where signal n ends the run here, else 0.
         """
         config, step = self.config, self.state["step"] + 1
-        self.state |= {"step": step, "prompts": prompts, "pending": metrics}
+        self.state |= {"step": step, "prompts": prompts, "pending": metrics | memory_metrics()}
         self.log_pending()
         if is_due(step, config.sample_every):
             self.log.samples(step, "train", samples)
@@ -87,6 +89,7 @@ class Progress:
         signum = self.stop.agreed()
         if signum or is_due(step, config.save_every) or step == config.steps:
             self.save()
+        forget_peak()
         if not signum or step == config.steps:
             return 0
         self.log.plot()

@@ -46,7 +46,7 @@ def metrics(folder: Path) -> list[dict]:
 def untimed(folder: Path) -> list[dict]:
     """Metrics without what the clock decides."""
     return [
-        {k: v for k, v in line.items() if not k.startswith("time/") and "tokens_per_s" not in k}
+        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "tokens_per_s" not in k}
         for line in metrics(folder)
     ]
 

@@ -5,6 +5,7 @@ import math
 import time
 from pathlib import Path
 
+from parts.memory_used import forget_peak, memory_metrics
 from parts.messages import DivergedError, RewardError, UserError, need, say
 from parts.models import keep_differentiable, nf4_config
 from parts.pass_band import band_metrics
@@ -50,7 +51,14 @@ class GrpoRun:
         self.band = band
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
-        self.pending, self.stage, self.signum, self.bad, self.started = {}, -1, 0, 0, time.perf_counter()
+        self.memory, self.pending, self.stage, self.signum, self.bad, self.started = (
+            {},
+            {},
+            -1,
+            0,
+            0,
+            time.perf_counter(),
+        )
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
@@ -95,6 +103,7 @@ class GrpoRun:
 
     def on_step_begin(self, args, state, control, **_):
         """Enter the stage of the coming step."""
+        forget_peak()
         now = stage_at(self.stages, state.global_step)
         if now == self.stage:
             return
@@ -110,7 +119,7 @@ class GrpoRun:
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
-        step, config = state.global_step, self.config
+        step, config, self.memory = state.global_step, self.config, memory_metrics()
         self.share_reward_state()
         if self.band:
             self.band.learn(self.scorer.seen)
@@ -167,10 +176,11 @@ class GrpoRun:
         from accelerate.utils import gather_object  # in the order of the processes, as the groups lie
 
         step, norm = state.global_step, logs.get("grad_norm", 0.0)
-        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds}
+        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds} | self.memory
         self.scorer.seconds, group = 0.0, self.config.num_generations
         if "reward" in logs:  # absent where the step trained on an earlier step's rollout
-            metrics["reward/zero_std_frac"] = signal_free(gather_object(self.scorer.scores()), group)
+            scores = gather_object(self.scorer.scores())
+            metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
             if self.setup:
                 talks = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
                 metrics |= conversation_metrics(gather_object(talks))

@@ -119,8 +119,8 @@ rollout/limit_frac
   + low
   ! rising: a higher limit, or an environment that ends sooner
 rollout/samples
-  with dynamic_sampling: completions sampled in this step, those of replaced groups included
-  + near batch_size
+  GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups included
+  + near batch_size; with GRPO the completions of a rollout
   ! batch_size × (1 + max_refills): too few groups differ
 rollout/rounds
   with dynamic_sampling: rounds in which they were sampled
@@ -206,6 +206,16 @@ time/reward
 time/update
   seconds for old and reference log-probs, values, and all updates
   + steady
+# Memory
+memory/gpu_peak_gib
+  the most that PyTorch's tensors took of a GPU during the step (without the evaluation that follows it), cached
+    blocks not counted; vLLM's share of the GPU is partly outside of it
+  + steady; moves with the completions' lengths
+  ! rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph
+memory/process_gib
+  resident memory of the process at the end of the step, on Linux
+  + rises over the first steps, then steady
+  ! rises in even steps: a reward function or an environment that keeps what it saw
 # Held-out evaluation
 eval/accuracy
   share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it

@@ -8,7 +8,7 @@ from programs.report.evaluation_tables import evaluation_tables
 from programs.report.packing import packed, packed_json, packed_samples
 from programs.report.page_style import STYLE
 from programs.report.page_template import TEMPLATE
-from programs.report.run_curves import OWN, curves_of
+from programs.report.run_curves import LOGGED, PLACES, curves_of
 from programs.report.run_facts import run_facts
 from programs.report.script_base import SCRIPT_BASE
 from programs.report.script_curves import SCRIPT_CURVES
@@ -44,12 +44,12 @@ def plot_library() -> bytes:
 
 
 def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
-    """The settings that not all runs share, with each run's value."""
+    """The settings that not all runs share, with each run's value; what one lacks, or only writes logs, is last."""
     configs = [source.run.config for source in sources]
-    names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in OWN[1:]]
+    names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in PLACES]
     found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
     found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
-    return sorted(found, key=lambda pair: len({*pair[1]} - {"–"}) < 2)  # last, what one of them has and others lack
+    return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
 def environment():

@@ -35,8 +35,8 @@ padding:.3rem .6rem}
 .box header{display:flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:baseline;margin-bottom:.5rem}
 .dot{display:inline-block;width:.75em;height:.75em;border-radius:50%;flex:none}
 .soft{color:var(--soft)}.small{font-size:.86rem}
-.badge{border-radius:1rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;background:var(--note-back);
-color:var(--note)}
+.badge{display:inline-block;border-radius:1rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;
+background:var(--note-back);color:var(--note)}
 .badge.good{background:var(--good-back);color:var(--good)}.badge.bad{background:var(--bad-back);color:var(--bad)}
 .big{font-size:1.7rem;font-weight:650;line-height:1.25}.big small{font-size:.85rem;font-weight:400;color:var(--soft)}
 .asked{margin:.7rem 0;display:grid;gap:.15rem .8rem;grid-template-columns:max-content 1fr}
@@ -53,7 +53,7 @@ margin-top:.6rem}
 .remarks{padding-left:1.2rem;overflow-wrap:anywhere}
 .scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
 table{border-collapse:collapse;font-size:.92rem}
-th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:baseline}
 td:first-child{white-space:nowrap}td.value:first-child{white-space:normal}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
 code,pre,.mono{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
@@ -96,11 +96,13 @@ ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
 .differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
 main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
-#overview td:nth-child(2){white-space:normal;min-width:11rem}
+#overview td:nth-child(3){white-space:normal;min-width:10rem}table.memory{margin-top:.8rem}
 #evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
-@media(max-width:46rem){body{font-size:16px}main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
+@media(max-width:46rem){body{font-size:16px}.bar{padding:.45rem .7rem}.bar nav{gap:.65rem;font-size:.95rem}
+main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
-.hide-small{display:none!important}.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
+.hide-small,#overview small{display:none!important}
+.grid{--columns:4.5rem 4.5rem minmax(6rem,1fr)}.side{grid-auto-columns:82vw}}
 @media(scripting:enabled){#plots{min-height:100vh}#browser{min-height:480px}}
 @media(prefers-reduced-motion:reduce){*{transition:none!important;animation:none!important}}
 @media print{.bar,.controls{display:none}}

@@ -34,7 +34,8 @@ TEMPLATE = """<!doctype html>
 {%- if bad %}{{ bad | length }} finding{{ "s" if bad | length > 1 }}: {{ bad | join(", ", attribute="id") }}
 {%- else %}{{ run.verdict }}{% endif %}</span>{% endmacro %}
 {%- macro finding(f) %}<div class="finding {{ f.severity }}"><h4>{{ f.severity }}: {{ f.id }}
- <span class="soft small">{{ f.metric }}, step {{ f.step }}, {{ "%.4g" % f.value }}</span></h4>
+ <span class="soft small">{{ f.metric }}, step {{ f.step }}
+{%- if f.id != "not-finite" %}, {{ "%.4g" % f.value }}{% endif %}</span></h4>
 <p><b>Saw</b> {{ f.saw }}</p><p><b>Likely cause</b> {{ f.cause }}</p>
 <p><b>Change</b></p><ul>{% for c in f.change %}<li>{{ c }}</li>{% endfor %}</ul>
 <p class="soft small">Source: {{ f.source }}</p></div>{% endmacro %}
@@ -44,14 +45,18 @@ TEMPLATE = """<!doctype html>
 {%- if runs %}
 <section id="runs">
 {%- if runs | length > 1 %}
-<h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>verdict</th><th>held out before</th>
-<th>after</th><th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
+<h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>held out</th><th>verdict</th>
+<th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
 <th class="number">time</th></tr>
-{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td><td>{{ badge(run) }}
+{%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td>
+{%- if run.held_out %}{% set h = run.held_out %}<td><span class="ends">{{ "%.3f" % h.before }}
+{{- span(h.before_interval, "%.3f") }}</span>{% if h.several %} <span class="ends">→ {{ "%.3f" % h.after }}
+{{- span(h.after_interval, "%.3f") }}</span>{% endif %}
+{%- if h.name != "held-out accuracy" %} <span class="small soft">{{ h.name[9:] }}</span>{% endif %}</td>
+{%- else %}<td class="soft">none</td>{% endif %}<td>{{ badge(run) }}
 <div class="small soft">{{ run.outcome.text }}</div></td>
-{%- if run.held_out %}{% set h = run.held_out %}<td>{{ "%.3f" % h.before }}{{ span(h.before_interval, "%.3f") }}</td>
-<td>{{ "%.3f" % h.after }}{{ span(h.after_interval, "%.3f") }}</td><td>{{ "%.3f" % h.best }} ({{ h.best_step }})</td>
-{%- else %}<td>none</td><td></td><td></td>{% endif %}
+<td>{% if run.held_out and run.held_out.several %}{{ "%.3f" % run.held_out.best }} ({{ run.held_out.best_step }})
+{%- endif %}</td>
 <td class="number">{{ count(run.spent.steps) }}</td><td class="number">{{ count(run.spent.samples) }}</td>
 <td class="number">{{ seconds(run.spent.seconds) }}</td></tr>{% endfor %}</table></div>
 {%- if differing %}
@@ -142,11 +147,17 @@ TEMPLATE = """<!doctype html>
 <th class="number">share</th></tr>
 {%- for p in t.phases %}<tr><td>{{ dot(loop.index0) }} {{ p.name }}</td><td class="number">{{ "%.3g" % p.first }}</td>
 <td class="number">{{ "%.3g" % p.last }}</td><td class="number">{{ "%.0f" % (100 * p.share) }} %</td></tr>{% endfor %}
-{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ "%.4g" % o.first }}</td>
-<td class="number">{{ "%.4g" % o.last }}</td><td></td></tr>{% endfor %}</table>
+{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ count(o.first) }}</td>
+<td class="number">{{ count(o.last) }}</td><td></td></tr>{% endfor %}</table>
 {%- else %}<p class="soft">The log has no times.</p>{% endif %}
-{%- if not t.has_memory %}<p class="small soft">The log has no figures of memory.</p>{% endif %}
-<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20 steps.</p></div>{% endfor %}
+{%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last stretch of the run, of 3 to 20
+ steps.</p>{% endif %}
+{%- if t.memory %}<table class="memory"><tr><th>memory (median)</th>
+<th class="number">first third</th><th class="number">last third</th><th class="number">growth</th></tr>
+{%- for m in t.memory %}<tr><td>{{ m.name }}</td><td class="number">{{ "%.4g" % m.first }}</td>
+<td class="number">{{ "%.4g" % m.last }}</td><td class="number">
+{%- if m.grown is not none %}{{ "%+.1f" % (100 * m.grown) }} %{% endif %}</td></tr>{% endfor %}</table>
+{%- else %}<p class="small soft">The log has no figures of memory.</p>{% endif %}</div>{% endfor %}
 </div></section>
 <section id="settings"><h2>Settings</h2><div class="cards">
 {%- for run in runs %}<div class="box"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>

@@ -10,7 +10,17 @@ from programs.report.run_facts import checkpoint_steps
 from programs.report.sources import Source
 
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
-OWN = ("seed", "output_dir", "out", "resume", "report_to")  # what does not make another setting
+PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
+LOGGED = (
+    "save_every",
+    "eval_every",
+    "plot_every",
+    "sample_every",
+    "sample_tokens",
+    "keep_checkpoints",
+    "logging_steps",
+)
+OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
 

@@ -1,6 +1,7 @@
 """What the top of the page says of a run."""
 
 import datetime
+import itertools
 import math
 import re
 import shlex
@@ -87,6 +88,8 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
     if json_beside(folder, "summary.json") or (planned and max(steps) >= planned):
         return {"done": True, "text": f"It ran to its end: step {max(steps)}{of}."}
+    if run.trainer == "one_page" and json_beside(folder, "result.json"):
+        return {"done": True, "text": f"It ended at step {max(steps)}{of}: its --minutes were over, or by Ctrl-C."}
     if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
         return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
     if run.trainer in ("trl", "verl") or not planned:
@@ -112,7 +115,9 @@ def spent(run: LoggedRun, folder: Path) -> dict:
         of_step = whole[0] * whole[1] if all(whole) else None
     if run.trainer == "one_page" and config.get("prompts"):
         of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
-    sampled = [value for _, value in points_of(run, "rollout/samples")]
+    logged = sorted({step_of(row) for row in run.rows})  # grpo_train.py may log every so many steps only
+    since = {step: step - before for before, step in itertools.pairwise(logged)}
+    sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
     samples = sum(sampled) if sampled else of_step * steps if of_step else None
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
     if seconds is None:
@@ -139,6 +144,13 @@ def to_repeat(run: LoggedRun, folder: Path) -> str:
     return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
 
 
+def trainer_name(run: LoggedRun) -> str:
+    """Who trained it."""
+    if run.trainer == "ppo_train" and "teacher" in run.config:
+        return "on_policy_distillation"
+    return {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer)
+
+
 def page_of(config: dict) -> str:
     """The page of templates/ that has such settings."""
     marks = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}
@@ -158,7 +170,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
     findings = source.verdict["findings"]
     return {
         "name": source.name,
-        "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer),
+        "trainer": trainer_name(run),
         "format": run.format,
         "held_out": facts,
         "learnt": learnt(facts, run),

@@ -100,16 +100,13 @@ function draw(chart) {
   chart.stale = false;
 }
 
-// A zoom along the steps holds for all charts.
+// A zoom along the steps holds for all charts. Those that follow tell of it too, later: what is known ends it there.
 function sameRange(chart, change) {
-  if (curves.setting) return;
-  if (change["xaxis.autorange"]) curves.range = null;
-  else if ("xaxis.range[0]" in change) curves.range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-  else return;
-  curves.setting = true;
+  const range = change["xaxis.autorange"] ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+  if ((range && range[0] === undefined) || String(range) === String(curves.range)) return;
+  curves.range = range;
   const axis = curves.range ? {"xaxis.range": curves.range} : {"xaxis.autorange": true};
   for (const other of curves.charts) if (other !== chart && other.drawn) Plotly.relayout(other.plot, axis);
-  curves.setting = false;
 }
 
 function redraw() {

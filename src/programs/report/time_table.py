@@ -1,6 +1,7 @@
 """Where the seconds of a step go, how fast it samples, how much memory it takes, at the start and at the end."""
 
 import re
+import statistics
 
 from parts.log_reading import as_number, dialect_of
 from parts.logged_run import LoggedRun
@@ -14,12 +15,20 @@ PHASES = {  # of a step, by whose log it is; the names of those that do not hold
 }
 WHOLE = {"ours": "time/step", "trl": "step_time", "verl": "timing_s/step"}
 SPEED = r"rollout/tokens_per_s$|perf/throughput$"
-MEMORY = r"(?i).*(memory|mem_gb).*"
+MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
 
 
 def stretch_of(run: LoggedRun, key: str) -> tuple[float, float]:
     """Medians of a metric over the first and the last stretch of the run."""
     return ends([value for _, value in points_of(run, key)])
+
+
+def thirds_of(run: LoggedRun, key: str) -> dict:
+    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
+    values = [value for _, value in points_of(run, key)]
+    size = max(1, len(values) // 3)
+    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
+    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
 
 
 def time_of(run: LoggedRun) -> dict:
@@ -39,8 +48,6 @@ def time_of(run: LoggedRun) -> dict:
         {"name": name.rpartition("/")[2], "first": first, "last": last, "share": last / seconds}
         for name, first, last in sorted(phases, key=lambda phase: -phase[2])
     ]
-    others = []
-    for pattern, unit in ((SPEED, "tokens per second"), (MEMORY, "memory")):
-        found = [(key, *stretch_of(run, key)) for key in keys if re.match(pattern, key)]
-        others += [{"name": key, "first": a, "last": b, "unit": unit} for key, a, b in found]
-    return {"phases": rows, "others": others, "has_memory": any(o["unit"] == "memory" for o in others)}
+    speeds = [(key, *stretch_of(run, key)) for key in keys if re.match(SPEED, key)]
+    others = [{"name": key, "first": first, "last": last} for key, first, last in speeds]
+    return {"phases": rows, "others": others, "memory": [thirds_of(run, key) for key in keys if re.match(MEMORY, key)]}

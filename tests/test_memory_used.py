@@ -1,0 +1,37 @@
+"""The memory that a step has used: what is read, of which process, and when a GPU's peak begins anew."""
+
+import torch
+
+from parts import memory_used
+from parts.memory_used import forget_peak, memory_metrics
+
+
+def test_resident_memory_grows_by_what_is_kept():
+    before = memory_metrics()
+    kept = bytearray(b"x") * (256 * 2**20)
+    grown = memory_metrics()["memory/process_gib"] - before["memory/process_gib"]
+    assert len(kept) == 2**28 and 0.24 < grown < 0.27
+    assert ("memory/gpu_peak_gib" in before) is torch.cuda.is_initialized()
+
+
+def test_the_fullest_process_counts(monkeypatch):
+    other = {"memory/process_gib": 1e6, "memory/gpu_peak_gib": 1.0}
+    monkeypatch.setattr(memory_used, "gather_rows", lambda mine: [*mine, other])
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**30)
+    assert memory_metrics() == {"memory/process_gib": 1e6, "memory/gpu_peak_gib": 3.0}
+
+
+def test_nothing_is_said_where_nothing_is_known(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory_used, "STATM", tmp_path / "no_such_file")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert memory_metrics() == {}
+    forget_peak()  # and a GPU that nothing uses is not touched
+
+
+def test_peak_begins_anew(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: calls.append(1))
+    forget_peak()
+    assert calls == [1]
