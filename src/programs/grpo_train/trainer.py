@@ -51,14 +51,8 @@ class GrpoRun:
         self.band = band
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
-        self.memory, self.pending, self.stage, self.signum, self.bad, self.started = (
-            {},
-            {},
-            -1,
-            0,
-            0,
-            time.perf_counter(),
-        )
+        self.memory, self.pending = {}, {}
+        self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
