@@ -220,6 +220,19 @@ def call_problems(code: str) -> list[str]:
     return problems
 
 
+def test_trl_has_no_ppo_trainer_as_the_recipe_says():
+    import importlib.util
+    import inspect
+
+    import trl
+
+    text = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8").split("## TRL has no PPOTrainer\n")[1]
+    gone, stays = re.findall(r"`(\w+)`", text.split(" are gone")[0]), re.findall(r"`(\w+)` and\n`(\w+)`", text)[0]
+    assert len(gone) == 3 and not any(hasattr(trl, name) for name in gone)
+    assert not importlib.util.find_spec("trl.experimental.ppo")
+    assert all("reward_funcs" in inspect.signature(getattr(trl, name)).parameters for name in stays)
+
+
 def test_a_wrong_call_is_seen():
     assert call_problems("from trl import GRPOConfig\nGRPOConfig(beta=0.1, max_prompt_length=2)") == [
         "GRPOConfig(max_prompt_length=)"
