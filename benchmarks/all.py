@@ -20,6 +20,7 @@ import os
 import platform
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -134,6 +135,20 @@ def command_of(one: Benchmark, args) -> list[str]:
     return [str(interpreter(one)), f"benchmarks/{one.script}.py", *given, *flags]
 
 
+def output_of(command: list[str], env: dict, log, limit: float) -> tuple[str, int | None]:
+    """(what a command has printed, its exit code); None: it was ended after `limit` seconds, with its children."""
+    given = {"cwd": ROOT, "env": env, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **given) as process:
+        try:
+            return process.communicate(timeout=max(1, limit))[0], process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return process.communicate()[0], None
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
 def run(name: str, one: Benchmark, args, limit: float) -> dict:
     """Run a benchmark; its figures, or why there are none."""
     why = obstacle(one, args)
@@ -148,16 +163,13 @@ def run(name: str, one: Benchmark, args, limit: float) -> dict:
     started, text = time.monotonic(), ""
     with open(args.output / f"{name}.log", "w", encoding="utf-8") as log:
         for command in commands:
-            try:
-                left = limit - (time.monotonic() - started)
-                given = {"cwd": ROOT, "env": env, "stdout": subprocess.PIPE, "stderr": log, "text": True}
-                done = subprocess.run(command, timeout=max(1, left), **given)
-            except subprocess.TimeoutExpired:
-                return {"why": f"not done within {limit:.0f} s; try --minutes, or it alone with --only {name}"}
-            text = done.stdout
+            text, code = output_of(command, env, log, limit - (time.monotonic() - started))
             log.write(text)
-            if done.returncode and not figures_of(text):
-                return {"why": f"exit code {done.returncode}; see {name}.log", "command": shlex.join(command)}
+            if code is None:
+                late = f"not done within {limit:.0f} s; try --minutes, or it alone with --only {name}"
+                return {"why": late, "command": shlex.join(command), "figures": figures_of(text)}
+            if code and not figures_of(text):
+                return {"why": f"exit code {code}; see {name}.log", "command": shlex.join(command)}
     found = {"command": shlex.join(commands[-1]), "seconds": round(time.monotonic() - started)}
     return found | {"figures": figures_of(text)}
 
@@ -225,7 +237,8 @@ def write_report(args, results: dict[str, dict], first: dict) -> None:
     lines = ["| benchmark | figure | committed | here | here / committed |", "|---|---|---|---|---|"]
     for name, found in results.items():
         if "why" in found:
-            lines.append(f"| {name} | not measured: {found['why']} | | | |")
+            kind = "measured in part" if found.get("figures") else "not measured"
+            lines.append(f"| {name} | {kind}: {found['why']} | | | |")
         for figure, here in found.get("figures", {}).items():
             old = known.get(name, {}).get(figure)
             ratio = f"{here / old:.2f}" if old else ""

@@ -2,7 +2,10 @@
 
 import json
 import re
+import subprocess
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -87,3 +90,36 @@ def test_time_that_is_over_ends_a_benchmark(benchmarks, tmp_path):
     args = SimpleNamespace(quick=True, output=tmp_path, trl112=None, lm_eval=None)
     one = benchmarks.Benchmark("sandbox_speed", makes={"never": f"-c 'import time; time.sleep(60)' {sys.argv[0]!r}"})
     assert "not done within 1 s" in benchmarks.run("slow", one, args, 1)["why"]
+
+
+ENDLESS = """
+import subprocess, sys
+print('{"seconds": 3}', flush=True)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10**6)"])
+open(sys.argv[1], "w").write(f"{child.pid}\\n")
+child.wait()
+"""
+
+
+def test_what_is_out_of_time_ends_with_its_children_and_keeps_its_figures(benchmarks, tmp_path, monkeypatch):
+    real, note, asked = subprocess.Popen.communicate, tmp_path / "child", []
+
+    def communicate(process, *given, **more):
+        asked.append(process)
+        if len(asked) > 1:
+            return real(process, *given, **more)
+        while not (note.exists() and note.read_text().endswith("\n")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        raise subprocess.TimeoutExpired("it", 1)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    monkeypatch.setattr(benchmarks, "command_of", lambda *_: [sys.executable, "-c", ENDLESS, str(note)])
+    args = SimpleNamespace(quick=False, output=tmp_path)
+    found = benchmarks.run("endless", benchmarks.Benchmark("endless"), args, limit=1)
+    assert found["figures"] == {"seconds": 3} and "not done within 1 s" in found["why"]
+    child = Path(f"/proc/{int(note.read_text())}/stat")
+    while child.exists() and child.read_text().split(") ")[1][0] != "Z":  # not before it has ended
+        time.sleep(0.01)
+    benchmarks.write_report(args, {"endless": found}, {})
+    assert "| endless | measured in part: not done" in (tmp_path / "figures.md").read_text()
