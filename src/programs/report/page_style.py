@@ -97,7 +97,8 @@ ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
 main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
 #overview td:nth-child(3){white-space:normal;min-width:10rem}table.memory{margin-top:.8rem}
-#evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
+#evaluations .box{margin-bottom:.8rem}#evaluations h4{margin:.7rem 0 .2rem}
+#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
 @media(max-width:46rem){body{font-size:16px}.bar{padding:.45rem .7rem}.bar nav{gap:.65rem;font-size:.95rem}
 main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}
