@@ -2438,6 +2438,8 @@ def cheats(facts: dict | None, verdict: dict) -> str:
     found = [f["id"] for f in verdict["findings"] if f["id"] in CHEATING and f["severity"] == "finding"]
     if found:
         return f"Perhaps: {', '.join(found)}, see below; read the samples that score high."
+    if any(f["id"] == "short-run" for f in verdict["findings"]):
+        return f"Too short to tell: trends are judged from {TREND_STEPS} steps on; read the samples that score high."
     if facts and facts["several"]:
         return "No sign of it: the checks that compare score, held-out figure, length and format found nothing."
     return "Cannot be told without held-out figures; read the samples that score high."
@@ -2948,7 +2950,7 @@ padding:.3rem .6rem}
 .box header{display:flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:baseline;margin-bottom:.5rem}
 .dot{display:inline-block;width:.75em;height:.75em;border-radius:50%;flex:none}
 .soft{color:var(--soft)}.small{font-size:.86rem}
-.badge{display:inline-block;border-radius:1rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;
+.badge{display:inline-block;border-radius:.7rem;padding:.05rem .65rem;font-size:.86rem;font-weight:600;
 background:var(--note-back);color:var(--note)}
 .badge.good{background:var(--good-back);color:var(--good)}.badge.bad{background:var(--bad-back);color:var(--bad)}
 .big{font-size:1.7rem;font-weight:650;line-height:1.25}.big small{font-size:.85rem;font-weight:400;color:var(--soft)}
@@ -3008,9 +3010,11 @@ padding-bottom:.4rem}
 ins{background:var(--add);text-decoration:none}del{background:var(--cut)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr));gap:.7rem;margin:.6rem 0}
 .differing{max-height:17rem;overflow-y:auto;padding-top:0}.differing th{position:sticky;top:0;background:var(--paper)}
-main section:first-child h2:first-child{margin-top:.4rem}#overview td,#overview th{white-space:nowrap}
+main section:first-child h2:first-child{margin-top:.4rem}
+#overview td,#overview th{white-space:nowrap;vertical-align:top}
 #overview td:nth-child(3){white-space:normal;min-width:10rem}table.memory{margin-top:.8rem}
-#evaluations .box{margin-bottom:.8rem}#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
+#evaluations .box{margin-bottom:.8rem}#evaluations h4{margin:.7rem 0 .2rem}
+#sample-detail{margin-top:1rem}#sample-detail h4{margin:.6rem 0 .3rem}
 @media(max-width:46rem){body{font-size:16px}.bar{padding:.45rem .7rem}.bar nav{gap:.65rem;font-size:.95rem}
 main{padding:.7rem}.one .box.run{display:block}.asked{display:block}
 .asked dt{margin-top:.4rem}.big{font-size:1.4rem}.box{padding:.8rem}input,select,button{min-height:2.2rem}

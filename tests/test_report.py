@@ -151,6 +151,8 @@ def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
     make_run(tmp_path / "run", metrics(12))
     text = seen(page_of(tmp_path, tmp_path / "run"))
     assert "Step 12 of 20, last written less than two minutes ago; no summary.json: it still runs." in text
+    make_run(tmp_path / "short", metrics(8))
+    assert "Is it cheating? Too short to tell" in seen(page_of(tmp_path, tmp_path / "short"))
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):

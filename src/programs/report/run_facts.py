@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+from parts.finding_thresholds import TREND_STEPS
 from parts.log_reading import as_number, dialect_of, step_of
 from parts.logged_run import LoggedRun
 from parts.paired_tests import wilson_interval
@@ -74,6 +75,8 @@ def cheats(facts: dict | None, verdict: dict) -> str:
     found = [f["id"] for f in verdict["findings"] if f["id"] in CHEATING and f["severity"] == "finding"]
     if found:
         return f"Perhaps: {', '.join(found)}, see below; read the samples that score high."
+    if any(f["id"] == "short-run" for f in verdict["findings"]):
+        return f"Too short to tell: trends are judged from {TREND_STEPS} steps on; read the samples that score high."
     if facts and facts["several"]:
         return "No sign of it: the checks that compare score, held-out figure, length and format found nothing."
     return "Cannot be told without held-out figures; read the samples that score high."
