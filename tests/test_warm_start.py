@@ -453,6 +453,7 @@ def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(warm.time, "sleep", lambda seconds: None)
     data, url = write_lines(tmp_path / "train.jsonl", ROWS[:12]), f"http://127.0.0.1:{server.server_port}/v1"
     flags = [f"--data={data}", *SMALL, "--samples=4", "--rounds=1", "--sample_temperature=0.7", "--pass_low=1"]
+    flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
     flags += ["--pass_high=1", f"--output_dir={tmp_path / 'run'}", "--epochs=1", "--eval_samples=2"]
     assert warm.main([*flags, f"--teacher={url}"]) == 1
     assert "or with an end token" in capsys.readouterr().err

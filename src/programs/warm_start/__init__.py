@@ -16,10 +16,11 @@ Where the solutions come from, three ways:
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
-stands within --max_new_tokens. Of samples, a prompt keeps as many different ones as it had failures, one at least and
---max_per_prompt at most: few of the easy, all of the hard. A round samples again, --max_draws times at most, until
---min_prompts prompts have a solution, and trains the model as it came on the solutions of all rounds, for --min_steps
-at least (STaR): what a model learnt from a few it would go on to sample. With the data's own solutions a round goes on
+stands within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
+Of samples, a prompt keeps as many different ones as it had failures, one at least and --max_per_prompt at most: few of
+the easy, all of the hard. A round samples --prompts_per_round prompts, again and --max_draws times at most, until
+--min_prompts of them have a solution, and trains the model as it came on the solutions of all rounds (STaR), for
+--min_steps at least: what it learnt from a few it would go on to sample. With the data's own solutions a round goes on
 from the one before. The loss is the mean negative log-likelihood of the completion's tokens, its end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
