@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA, HELD_OUT = (ROOT / "assets" / "data" / f"arithmetic_{name}.jsonl" for name in ("train", "eval"))
 WAYS = {
     "200 solutions": ["--epochs", "1"],
-    "own samples": ["--self", "--prompts_per_round", "1024", "--sample_temperature", "1.3", "--epochs", "4"],
+    "own samples": "--self --prompts_per_round 1024 --max_draws 10 --sample_temperature 1.3 --epochs 4".split(),
 }
 
 

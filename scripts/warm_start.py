@@ -18,14 +18,18 @@ Where the solutions come from, three ways:
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
-stands within --max_new_tokens. Of samples, a prompt keeps as many different ones as it had failures, one at least and
---max_per_prompt at most: few of the easy, all of the hard. The loss is the mean negative log-likelihood of the
-completion's tokens, its end token included,
+stands within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
+Of samples, a prompt keeps as many different ones as it had failures, one at least and --max_per_prompt at most: few of
+the easy, all of the hard. A round samples --prompts_per_round prompts, again and --max_draws times at most, until
+--min_prompts of them have a solution, and trains the model as it came on the solutions of all rounds (STaR), for
+--min_steps at least: what it learnt from a few it would go on to sample. With the data's own solutions a round goes on
+from the one before. The loss is the mean negative log-likelihood of the completion's tokens, its end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
 
 Rounds repeat until samples of held-out prompts, at --temperature, pass at a rate from --pass_low to --pass_high, end
-and have the right format, and their entropy has not collapsed. Then final/ is written, and the command to go on with.
+and have the right format, and their entropy has not collapsed; with sampled solutions also until --min_coverage of
+the prompts are solved at least once, or a round adds little. Then final/ is written, and the command to go on with.
 Every file appears whole or not at all: after kill -9, --resume goes on, and samples nothing twice.
 
 Held-out prompts never train: a prompt of the data that is also held out, by its text or but for case, white space,
@@ -247,7 +251,16 @@ def free_on_resume(config) -> set[str]:
 
 # ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
 
-OF_SAMPLES = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt")
+OF_SAMPLES = (
+    "samples",
+    "sample_temperature",
+    "prompts_per_round",
+    "max_per_prompt",
+    "min_prompts",
+    "max_draws",
+    "min_steps",
+    "min_coverage",
+)
 
 
 @dataclass
@@ -280,6 +293,10 @@ class Config(BaseConfig):
     sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
     prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
     max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
+    min_prompts: int = setting(
+        16, "prompts with a solution, below which a round samples prompts_per_round more", positive=True, free=True
+    )
+    max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
     min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
@@ -290,6 +307,11 @@ class Config(BaseConfig):
         0.8, "least share of completions that end, and that have full marks from a reward named …format…"
     )
     min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
+    min_coverage: float = setting(
+        0.8,
+        "share of held-out prompts with a sample that passes, below which rounds of samples go on while it rises",
+        free=True,
+    )
     eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
     eval_samples: int = setting(16, "completions of each", positive=True)
     group_size: int = setting(
@@ -312,6 +334,9 @@ class Config(BaseConfig):
     )
     # training
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
+    min_steps: int = setting(
+        32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
+    )
     batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
     micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
@@ -372,7 +397,8 @@ def check_warm_start(config: Config) -> None:
         c.pass_low <= c.pass_high <= 1,
         f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
     )
-    need(c.min_format <= 1, f"got min_format {c.min_format}; expected a share, 0 to 1; try 0.8")
+    for name in ("min_format", "min_coverage"):
+        need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
     need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
     micro = c.micro_batch_size or c.batch_size
     need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
@@ -3865,10 +3891,14 @@ class Workshop:
 
     def load(self, number: int) -> Models:
         """The networks with the policy after a round."""
+        import torch
+
         folder = self.policy_folder(number)
         if self.models and self.models.policy is not None and self.source == (folder,):
             return self.models
         self.release()
+        if not folder:
+            torch.manual_seed(self.config.seed)  # new adapters are the same in each round
         policy = load_policy(self.config, self.device, folder)
         ends, pad = end_and_pad_ids(self.config, policy, self.tokenizer)
         if self.models is None:
@@ -3983,21 +4013,23 @@ class Sampler:
 
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
         self.shop, self.folder, self.source, self.count = shop, folder, source, count
-        self.seed, self.ready = [shop.config.seed, 5, kind, number], None
+        self.seed, self.ready, self.next = [shop.config.seed, 5, kind, number], None, 0
         self.what = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
 
     def parts(self, rows: list[dict], numbers: list[int]) -> list[dict]:
-        """Samples of rows[numbers], `count` of each, in this order."""
+        """Samples of rows[numbers], `count` of each, in this order; a further call has further parts."""
         from tqdm import tqdm
 
         size, wait = max(1, self.shop.config.rollout_batch_size // self.count), 0.5 if sys.stderr.isatty() else 20
         starts, found = range(0, len(numbers), size), []
-        for part, start in enumerate(tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)):
+        bar = tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)
+        for part, start in enumerate(bar, self.next):
             path = self.folder / f"part-{part:05d}.jsonl"
             if not path.exists():
                 self.shop.check_stop()
                 write_lines(path, self.draw(rows, numbers[start : start + size], part))
             found += read_lines(path)
+        self.next += len(starts)
         return found
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
@@ -4023,30 +4055,49 @@ def passes(config: Config, sample: dict) -> bool:
     return bool(sample["finished"] and score is not None and score >= config.pass_score)
 
 
-def samples_of_round(shop: Workshop, number: int) -> list[dict]:
-    """The samples of a round by the policy before it, or by the teacher."""
-    config = shop.config
-    count = min(config.prompts_per_round, len(shop.rows))
-    numbered = [row | {"number": i} for i, row in enumerate(shop.rows)]
-    picked = [row["number"] for row in batch_rows(numbered, config, (number - 1) * count, count)]
+def well_formed(sample: dict) -> bool:
+    """Whether a sample has full marks from the first reward that is named …format…, if there is one.
+
+    RL begins only where most samples have them: right answers in a wrong form must not train.
+    """
+    value = next((value for name, value in sample["rewards"].items() if "format" in name), 1)
+    return value is not None and value >= 1
+
+
+def prompts_sampled(shop: Workshop, number: int) -> int:
+    """How many prompts of the stream an earlier round has used."""
+    path = shop.round_folder(number) / "sampled.json"
+    need(path.exists(), f"got no {path}; expected that of an earlier round; try a new --output_dir")
+    return json.loads(path.read_text())["prompts"]
+
+
+def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
+    """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
+    config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
+    count, start = (
+        min(config.prompts_per_round, len(shop.rows)),
+        sum(prompts_sampled(shop, n) for n in range(1, number)),
+    )
 
     def source():
         if config.teacher:
             return (ServerTeacher if is_server(config.teacher) else Teacher)(shop).sample
         return shop.sampler(number - 1, config.sample_temperature)
 
-    folder = shop.round_folder(number) / "samples"
-    return Sampler(shop, folder, source, TRAINING, number, config.samples).parts(shop.rows, picked)
+    sampler = Sampler(shop, folder / "samples", source, TRAINING, number, config.samples)
+    for draw in range(config.max_draws):
+        picked = batch_rows(numbered, config, start + draw * count, count)
+        yield sampler.parts(shop.rows, [row["number"] for row in picked])
 
 
 def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
-    """Different samples that pass: of a prompt as many as it had failures, one at least, max_per_prompt at most."""
+    """Different, well-formed samples that pass: of a prompt as many as it had failures, 1 to max_per_prompt."""
     groups = defaultdict(list)
     for one in samples:
         groups[one["row"]].append(one)
     kept = []
     for group in groups.values():
-        different = [*{one["text"]: one for one in group if one["passed"]}.values()]
+        different = [*{one["text"]: one for one in group if one["passed"] and well_formed(one)}.values()]
         failures = sum(not one["passed"] for one in group)
         kept += different[: min(config.max_per_prompt, max(1, failures))]
     return kept
@@ -4066,20 +4117,40 @@ def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
 
 
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
-    """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids."""
-    config, samples = shop.config, samples_of_round(shop, number)
-    kept = chosen_samples(config, samples)
-    passed = sum(one["passed"] for one in samples)
-    say(f"round {number}: {passed} of {len(samples)} samples pass, {len(kept)} are kept")
+    """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids.
+
+    Samples are drawn until enough prompts have a solution. What a policy learns from a few it goes on to sample:
+    trained on one answer it gives that answer, and the next round finds only prompts whose answer it is.
+    """
+    config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
+    solved, kept, told = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
+    least = min(config.min_prompts, len(shop.rows))
+    for draw, samples in enumerate(draws_of_round(shop, number), 1):
+        kept += chosen_samples(config, samples)
+        told["prompts"] += len(samples) // config.samples
+        told["samples"] += len(samples)
+        told["passed"] += sum(one["passed"] for one in samples)
+        solved |= {one["row"] for one in kept}
+        say(
+            f"round {number}: {told['passed']} of {told['samples']} samples pass, {len(kept)} are kept; "
+            f"{len(solved)} prompts have a solution"
+        )
+        if len(solved) >= least:
+            break
+        more = "sampling more" if draw < config.max_draws else "what these few show is narrow; --max_draws allows more"
+        say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
     found = {}
-    for one in [*read_lines(shop.round_folder(number - 1) / "supervised.jsonl"), *kept]:
+    for one in [*earlier, *kept]:
         found[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
+    write_json(shop.round_folder(number) / "sampled.json", told | {"solved": len(solved), "solutions": len(found)})
     return [*found.values()]
 
 
 # ------------------------------------------------------------------------ measure (src/programs/warm_start/measure.py)
+
+LEAST_GAIN = 0.05  # of coverage, by which a round must have widened it for the next; ours
 
 
 def measured(config: Config, samples: list[dict], number: int) -> dict:
@@ -4122,6 +4193,22 @@ def measure(shop: Workshop, number: int) -> dict:
     found = measured(config, sampler.parts(shop.held_out, picked), number)
     write_json(folder / "measure.json", found)
     return found
+
+
+def coverage(found: dict) -> float:
+    """Share of held-out prompts with a sample that passes: those that RL can reinforce."""
+    return 1 - found["prompts_by_pass_rate"]["0"] / found["prompts"]
+
+
+def widens(config: Config, found: list[dict]) -> bool:
+    """Whether a further round of samples pays though RL could begin: few prompts are solved, and more each time.
+
+    Args:
+        found: measures of the rounds so far.
+    """
+    if not config.samples_solutions or len(found) < 2 or coverage(found[-1]) >= config.min_coverage:
+        return False
+    return coverage(found[-1]) - coverage(found[-2]) >= LEAST_GAIN
 
 
 def obstacles(config: Config, found: dict) -> dict[str, str]:
@@ -4182,6 +4269,15 @@ def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int
         "report_to": "none",
         "disable_tqdm": True,
     }
+
+
+def enough_epochs(config: Config, rows: int) -> float:
+    """Passes over so many rows, packed or not, with which a round on sampled solutions has --min_steps steps.
+
+    Trained anew, the model has only this round's steps: four of them on one batch teach it nothing.
+    """
+    steps = math.ceil(rows / config.batch_size)
+    return max(config.epochs, config.min_steps / steps)
 
 
 def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
@@ -4262,6 +4358,8 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
         raise UserError(f"got these settings, which TRL refuses: {error}") from error
     trainer.remove_callback(PrinterCallback)
     check_ids(trainer, rows)
+    if shop.config.samples_solutions:
+        trainer.args.num_train_epochs = enough_epochs(shop.config, len(trainer.train_dataset))
     return trainer
 
 
@@ -4289,8 +4387,13 @@ def write_policy(models: Models, folder: Path) -> None:
 
 
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
-    """Train the policy on solutions and write the round's policy/ and training.json."""
-    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(number - 1)
+    """Train on solutions and write the round's policy/ and training.json.
+
+    On sampled ones the model as it came is trained: they are those of all rounds, and what a round learnt from few is
+    left behind (as in STaR). On the data's own, the policy of the round before goes on.
+    """
+    start = 0 if shop.config.samples_solutions else number - 1
+    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(start)
     settings = (models.policy.config.get_text_config(), models.policy.generation_config)
     pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
@@ -4330,9 +4433,9 @@ NAMES = {  # this program's setting: ppo_train's, grpo_train's
 
 
 def script_path(name: str) -> str:
-    """A sibling of this script in the bundle; its name alone beside a copy."""
-    path = BUNDLE / "scripts" / f"{name}.py"
-    return str(path) if path.is_file() else f"{name}.py"
+    """A sibling of this script, in the bundle or beside a copy; else its name alone."""
+    places = (HERE.parent, BUNDLE / "scripts")
+    return next((str(place / f"{name}.py") for place in places if (place / f"{name}.py").is_file()), f"{name}.py")
 
 
 def rl_command(config: Config, model: str, trainer: str) -> str:
@@ -4404,15 +4507,19 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
     longest = max(len(row["prompt_ids"]) for row in rows + held_out)
     measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
     round_prompts = min(config.prompts_per_round, len(rows))
-    most = round_prompts * min(config.max_per_prompt, config.samples) if config.samples_solutions else len(rows)
+    most, draws, epochs = len(rows), 0, config.epochs
+    if config.samples_solutions:
+        most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
+        epochs = enough_epochs(config, most)
     plan = {
         "settings": {**dataclasses.asdict(config), "lr": lr, "micro_batch_size": micro},
         "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
         "round": {
             "prompts": len(rows),
-            "samples": round_prompts * config.samples if config.samples_solutions else 0,
-            "solutions_at_most": most,
-            "optimizer_steps_at_most": math.ceil(config.epochs * math.ceil(most / config.batch_size)),
+            "samples_of_a_draw": round_prompts * config.samples if draws else 0,
+            "draws_at_most": draws,
+            "solutions_of_a_draw_at_most": most,
+            "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
         },
         "held_out": {"prompts": len(held_out), "samples": measured_prompts * config.eval_samples},
         "longest_prompt_tokens": longest,
@@ -4498,8 +4605,8 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
     tell(found[-1])
     while True:
         number, wrong = found[-1]["round"], obstacles(config, found[-1])
-        done = number >= config.min_rounds and (not wrong or set(wrong) == {"entropy"})
-        if done or number >= config.rounds:
+        goes_on = widens(config, found) if not wrong else set(wrong) != {"entropy"}
+        if number >= config.rounds or (number >= config.min_rounds and not goes_on):
             return found
         found.append(play_round(shop, rows, number + 1, found[-1]))
         tell(found[-1])
@@ -4512,7 +4619,8 @@ def advice(config: Config, found: list[dict], wrong: dict) -> str:
     if found[-1]["pass_rate"] > found[0]["pass_rate"]:
         return f"it rises: try --resume --rounds {config.rounds + 5}"
     if config.self:
-        return "try more --samples, --sample_temperature 1.3, a --teacher, or --data with solutions"
+        more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
+        return f"try {more}, a --teacher, or --data with solutions"
     return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
 
 

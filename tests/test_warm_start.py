@@ -15,12 +15,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.messages import UserError
 from parts.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
+from programs.warm_start import handover
 from programs.warm_start.leaks import check_leaks
-from programs.warm_start.measure import measured, obstacles
-from programs.warm_start.samples import chosen_samples
+from programs.warm_start.measure import measured, obstacles, widens
+from programs.warm_start.samples import Sampler, chosen_samples, sampled_solutions
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
-from programs.warm_start.supervise import make_sft_trainer, pieces_of_batch, training_rows
+from programs.warm_start.supervise import enough_epochs, make_sft_trainer, pieces_of_batch, supervise, training_rows
 
 warm = load_script("warm_start")
 TOKENIZER = AutoTokenizer.from_pretrained(TINY_LM)
@@ -156,9 +157,9 @@ def test_a_template_that_ends_turns_with_another_token_gives_that_token():
     assert found == [*TOKENIZER("2").input_ids, other]
 
 
-def sample(row: int, text: str, passed: bool) -> dict:
+def sample(row: int, text: str, passed: bool, form: float | None = 1.0) -> dict:
     """A sample of a round."""
-    return {"row": row, "text": text, "passed": passed}
+    return {"row": row, "text": text, "passed": passed, "rewards": {"right": float(passed), "format_reward": form}}
 
 
 def test_few_of_the_easy_and_all_of_the_hard_are_chosen():
@@ -168,6 +169,82 @@ def test_few_of_the_easy_and_all_of_the_hard_are_chosen():
     never = [sample(3, "n", False)] * 8
     texts = [one["text"] for one in chosen_samples(Config(max_per_prompt=4), easy + middle + hard + never)]
     assert texts == ["e0", "m0", "m1", "h0", "h1"]
+
+
+def test_right_answers_in_a_wrong_form_do_not_train():
+    group = [sample(0, "wrong form", True, 0.5), sample(0, "none", True, None), sample(0, "good", True)]
+    bare = {"row": 1, "text": "no such reward", "passed": True, "rewards": {"right": 1.0}}
+    failed = [sample(0, f"f{i}", False) for i in range(4)]
+    assert [one["text"] for one in chosen_samples(Config(), [*group, *failed, bare])] == ["good", "no such reward"]
+
+
+def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypatch, capsys):
+    """Ten prompts, of which 7 and 2 pass: draws of three go on through the stream, also in the next round."""
+    asked = []
+
+    def draw(self, rows, numbers, part):
+        asked.append(numbers)
+        made = [sample(n, f"s{n}", n in (7, 2)) for n in numbers for _ in range(self.count)]
+        return [one | {"ids": [5, END], "prompt": rows[one["row"]]["prompt"]} for one in made]
+
+    monkeypatch.setattr(Sampler, "draw", draw)
+    config = Config(self=True, samples=2, prompts_per_round=3, min_prompts=2, max_draws=3, rollout_batch_size=4)
+    rows = [{"prompt": user(f"{n}")} for n in range(10)]
+    shop = SimpleNamespace(
+        config=config, rows=rows, round_folder=lambda n: tmp_path / f"{n}", check_stop=lambda: None, sampler=None
+    )
+    stream = [row["prompt"][0]["content"] for row in warm.batch_rows(rows, config, 0, 18)]
+    needed = next(n for n in (3, 6, 9) if {"7", "2"} <= {*stream[:n]} or n == 9)
+    found = sampled_solutions(shop, 1)
+    assert [str(n) for numbers in asked for n in numbers] == stream[:needed]
+    assert {one["row"] for one in found} <= {7, 2} and len(found) == len({*stream[:needed]} & {"7", "2"})
+    told = json.loads((tmp_path / "1/sampled.json").read_text())
+    assert told == {
+        **{"prompts": needed, "samples": 2 * needed, "passed": 2 * len(found)},
+        **{"solved": len(found), "solutions": len(found)},
+    }
+    asked.clear()
+    assert sampled_solutions(shop, 1) == found and not asked, "nothing is sampled twice"
+    write_lines(tmp_path / "1/supervised.jsonl", found)
+    config.min_prompts = 9  # as many as there are not: all draws are made
+    sampled_solutions(shop, 2)
+    assert [str(n) for numbers in asked for n in numbers] == stream_from(rows, config, needed, 9)
+    assert "what these few show is narrow" in capsys.readouterr().err
+
+
+def stream_from(rows: list[dict], config, start: int, count: int) -> list[str]:
+    """What the endless stream asks from a position on."""
+    return [row["prompt"][0]["content"] for row in warm.batch_rows(rows, config, start, count)]
+
+
+@pytest.mark.parametrize(("rows", "epochs", "passes"), [(16, 2, 32), (40, 2, 32 / 3), (1000, 2, 2), (512, 0.5, 1)])
+def test_few_solutions_are_passed_over_until_there_are_enough_steps(rows, epochs, passes):
+    assert enough_epochs(Config(epochs=epochs, batch_size=16, min_steps=32), rows) == pytest.approx(passes)
+
+
+@pytest.mark.parametrize(("settings", "start"), [({"self": True}, 0), ({"teacher": "x"}, 0), ({}, 2)])
+def test_sampled_solutions_train_the_model_as_it_came(settings, start, tmp_path):
+    class Loaded(Exception):
+        """Holds which round's policy is asked for."""
+
+    def load(number):
+        raise Loaded(number)
+
+    shop = SimpleNamespace(config=Config(**settings), rows=[], round_folder=lambda n: tmp_path, load=load)
+    with pytest.raises(Loaded) as error:
+        supervise(shop, 3, [])
+    assert error.value.args == (start,)
+
+
+@pytest.mark.parametrize(
+    ("unsolved", "goes_on"),
+    [([64, 30], True), ([64, 12], False), ([30, 28], False), ([30, 26], True), ([10, 30], False), ([40], False)],
+)
+def test_rounds_of_samples_go_on_while_they_widen_what_is_solved(unsolved, goes_on):
+    """Of 64 prompts; 0.8 of them are 51.2, and 0.05 are 3.2."""
+    found = [{"prompts": 64, "prompts_by_pass_rate": {"0": n}} for n in unsolved]
+    assert widens(Config(self=True), found) == goes_on
+    assert not widens(Config(), found), "the data's own solutions are the same in each round"
 
 
 @pytest.mark.parametrize("packing", [False, True])
@@ -221,6 +298,13 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert found["pass_at_k"] == {"1": 0.25, "2": 0.5}
     assert set(obstacles(Config(), found)) == {"ends", "format"}
     assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
+
+
+def test_the_command_names_the_trainer_beside_a_copy_or_in_the_bundle(tmp_path, monkeypatch):
+    (tmp_path / "ppo_train.py").touch()
+    monkeypatch.setattr(handover, "HERE", tmp_path / "warm_start.py")
+    assert handover.script_path("ppo_train") == str(tmp_path / "ppo_train.py")
+    assert handover.script_path("grpo_train") == str(EVAL_DATA.parents[2] / "scripts" / "grpo_train.py")
 
 
 # ------------------------------------------------------------------------------------------------ runs
@@ -369,6 +453,7 @@ def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(warm.time, "sleep", lambda seconds: None)
     data, url = write_lines(tmp_path / "train.jsonl", ROWS[:12]), f"http://127.0.0.1:{server.server_port}/v1"
     flags = [f"--data={data}", *SMALL, "--samples=4", "--rounds=1", "--sample_temperature=0.7", "--pass_low=1"]
+    flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
     flags += ["--pass_high=1", f"--output_dir={tmp_path / 'run'}", "--epochs=1", "--eval_samples=2"]
     assert warm.main([*flags, f"--teacher={url}"]) == 1
     assert "or with an end token" in capsys.readouterr().err

@@ -16,14 +16,18 @@ Where the solutions come from, three ways:
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
-stands within --max_new_tokens. Of samples, a prompt keeps as many different ones as it had failures, one at least and
---max_per_prompt at most: few of the easy, all of the hard. The loss is the mean negative log-likelihood of the
-completion's tokens, its end token included,
+stands within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
+Of samples, a prompt keeps as many different ones as it had failures, one at least and --max_per_prompt at most: few of
+the easy, all of the hard. A round samples --prompts_per_round prompts, again and --max_draws times at most, until
+--min_prompts of them have a solution, and trains the model as it came on the solutions of all rounds (STaR), for
+--min_steps at least: what it learnt from a few it would go on to sample. With the data's own solutions a round goes on
+from the one before. The loss is the mean negative log-likelihood of the completion's tokens, its end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
 
 Rounds repeat until samples of held-out prompts, at --temperature, pass at a rate from --pass_low to --pass_high, end
-and have the right format, and their entropy has not collapsed. Then final/ is written, and the command to go on with.
+and have the right format, and their entropy has not collapsed; with sampled solutions also until --min_coverage of
+the prompts are solved at least once, or a round adds little. Then final/ is written, and the command to go on with.
 Every file appears whole or not at all: after kill -9, --resume goes on, and samples nothing twice.
 
 Held-out prompts never train: a prompt of the data that is also held out, by its text or but for case, white space,

@@ -19,6 +19,7 @@ from parts.models import shaped_network
 from parts.precision import settle_precision
 from parts.processes import device_name
 from programs.warm_start.settings import Config, settled_training
+from programs.warm_start.supervise import enough_epochs
 
 TILE = 32_768  # vocabulary of a piece of TRL's output layer
 TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
@@ -59,15 +60,19 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
     longest = max(len(row["prompt_ids"]) for row in rows + held_out)
     measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
     round_prompts = min(config.prompts_per_round, len(rows))
-    most = round_prompts * min(config.max_per_prompt, config.samples) if config.samples_solutions else len(rows)
+    most, draws, epochs = len(rows), 0, config.epochs
+    if config.samples_solutions:
+        most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
+        epochs = enough_epochs(config, most)
     plan = {
         "settings": {**dataclasses.asdict(config), "lr": lr, "micro_batch_size": micro},
         "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
         "round": {
             "prompts": len(rows),
-            "samples": round_prompts * config.samples if config.samples_solutions else 0,
-            "solutions_at_most": most,
-            "optimizer_steps_at_most": math.ceil(config.epochs * math.ceil(most / config.batch_size)),
+            "samples_of_a_draw": round_prompts * config.samples if draws else 0,
+            "draws_at_most": draws,
+            "solutions_of_a_draw_at_most": most,
+            "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
         },
         "held_out": {"prompts": len(held_out), "samples": measured_prompts * config.eval_samples},
         "longest_prompt_tokens": longest,

@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from parts.bundle import BUNDLE
+from parts.bundle import BUNDLE, HERE
 from parts.checkpoints import export
 from programs.warm_start.settings import Config
 from programs.warm_start.workshop import Workshop
@@ -26,9 +26,9 @@ NAMES = {  # this program's setting: ppo_train's, grpo_train's
 
 
 def script_path(name: str) -> str:
-    """A sibling of this script in the bundle; its name alone beside a copy."""
-    path = BUNDLE / "scripts" / f"{name}.py"
-    return str(path) if path.is_file() else f"{name}.py"
+    """A sibling of this script, in the bundle or beside a copy; else its name alone."""
+    places = (HERE.parent, BUNDLE / "scripts")
+    return next((str(place / f"{name}.py") for place in places if (place / f"{name}.py").is_file()), f"{name}.py")
 
 
 def rl_command(config: Config, model: str, trainer: str) -> str:

@@ -9,6 +9,8 @@ from programs.warm_start.settings import Config
 from programs.warm_start.whole_files import write_json
 from programs.warm_start.workshop import Workshop
 
+LEAST_GAIN = 0.05  # of coverage, by which a round must have widened it for the next; ours
+
 
 def measured(config: Config, samples: list[dict], number: int) -> dict:
     """Figures of held-out samples after a round.
@@ -50,6 +52,22 @@ def measure(shop: Workshop, number: int) -> dict:
     found = measured(config, sampler.parts(shop.held_out, picked), number)
     write_json(folder / "measure.json", found)
     return found
+
+
+def coverage(found: dict) -> float:
+    """Share of held-out prompts with a sample that passes: those that RL can reinforce."""
+    return 1 - found["prompts_by_pass_rate"]["0"] / found["prompts"]
+
+
+def widens(config: Config, found: list[dict]) -> bool:
+    """Whether a further round of samples pays though RL could begin: few prompts are solved, and more each time.
+
+    Args:
+        found: measures of the rounds so far.
+    """
+    if not config.samples_solutions or len(found) < 2 or coverage(found[-1]) >= config.min_coverage:
+        return False
+    return coverage(found[-1]) - coverage(found[-2]) >= LEAST_GAIN
 
 
 def obstacles(config: Config, found: dict) -> dict[str, str]:

@@ -17,7 +17,7 @@ from parts.tokenizers import load_tokenizer
 from programs.warm_start.dry_run import print_warm_start_plan
 from programs.warm_start.handover import hand_over, rl_command
 from programs.warm_start.leaks import check_leaks
-from programs.warm_start.measure import measure, obstacles
+from programs.warm_start.measure import measure, obstacles, widens
 from programs.warm_start.samples import sampled_solutions
 from programs.warm_start.settings import Config, check_warm_start, parse_config
 from programs.warm_start.solutions import given_solutions, load_reward, solution_text, without_solutions
@@ -97,8 +97,8 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
     tell(found[-1])
     while True:
         number, wrong = found[-1]["round"], obstacles(config, found[-1])
-        done = number >= config.min_rounds and (not wrong or set(wrong) == {"entropy"})
-        if done or number >= config.rounds:
+        goes_on = widens(config, found) if not wrong else set(wrong) != {"entropy"}
+        if number >= config.rounds or (number >= config.min_rounds and not goes_on):
             return found
         found.append(play_round(shop, rows, number + 1, found[-1]))
         tell(found[-1])
@@ -111,7 +111,8 @@ def advice(config: Config, found: list[dict], wrong: dict) -> str:
     if found[-1]["pass_rate"] > found[0]["pass_rate"]:
         return f"it rises: try --resume --rounds {config.rounds + 5}"
     if config.self:
-        return "try more --samples, --sample_temperature 1.3, a --teacher, or --data with solutions"
+        more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
+        return f"try {more}, a --teacher, or --data with solutions"
     return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
 
 

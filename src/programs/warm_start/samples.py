@@ -4,13 +4,14 @@ import contextlib
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
-from parts.messages import UserError, say
+from parts.messages import UserError, need, say
 from parts.prompts import batch_rows
 from programs.warm_start.settings import Config, is_server
 from programs.warm_start.solutions import solution_ids
-from programs.warm_start.whole_files import read_lines, write_lines
+from programs.warm_start.whole_files import read_lines, write_json, write_lines
 from programs.warm_start.workshop import ServerTeacher, Teacher, Workshop
 
 HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
@@ -26,21 +27,23 @@ class Sampler:
 
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
         self.shop, self.folder, self.source, self.count = shop, folder, source, count
-        self.seed, self.ready = [shop.config.seed, 5, kind, number], None
+        self.seed, self.ready, self.next = [shop.config.seed, 5, kind, number], None, 0
         self.what = "held-out samples" if kind == HELD_OUT else f"samples of round {number}"
 
     def parts(self, rows: list[dict], numbers: list[int]) -> list[dict]:
-        """Samples of rows[numbers], `count` of each, in this order."""
+        """Samples of rows[numbers], `count` of each, in this order; a further call has further parts."""
         from tqdm import tqdm
 
         size, wait = max(1, self.shop.config.rollout_batch_size // self.count), 0.5 if sys.stderr.isatty() else 20
         starts, found = range(0, len(numbers), size), []
-        for part, start in enumerate(tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)):
+        bar = tqdm(starts, self.what, mininterval=wait, delay=wait, dynamic_ncols=True)
+        for part, start in enumerate(bar, self.next):
             path = self.folder / f"part-{part:05d}.jsonl"
             if not path.exists():
                 self.shop.check_stop()
                 write_lines(path, self.draw(rows, numbers[start : start + size], part))
             found += read_lines(path)
+        self.next += len(starts)
         return found
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
@@ -66,30 +69,49 @@ def passes(config: Config, sample: dict) -> bool:
     return bool(sample["finished"] and score is not None and score >= config.pass_score)
 
 
-def samples_of_round(shop: Workshop, number: int) -> list[dict]:
-    """The samples of a round by the policy before it, or by the teacher."""
-    config = shop.config
-    count = min(config.prompts_per_round, len(shop.rows))
-    numbered = [row | {"number": i} for i, row in enumerate(shop.rows)]
-    picked = [row["number"] for row in batch_rows(numbered, config, (number - 1) * count, count)]
+def well_formed(sample: dict) -> bool:
+    """Whether a sample has full marks from the first reward that is named …format…, if there is one.
+
+    RL begins only where most samples have them: right answers in a wrong form must not train.
+    """
+    value = next((value for name, value in sample["rewards"].items() if "format" in name), 1)
+    return value is not None and value >= 1
+
+
+def prompts_sampled(shop: Workshop, number: int) -> int:
+    """How many prompts of the stream an earlier round has used."""
+    path = shop.round_folder(number) / "sampled.json"
+    need(path.exists(), f"got no {path}; expected that of an earlier round; try a new --output_dir")
+    return json.loads(path.read_text())["prompts"]
+
+
+def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
+    """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
+    config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
+    count, start = (
+        min(config.prompts_per_round, len(shop.rows)),
+        sum(prompts_sampled(shop, n) for n in range(1, number)),
+    )
 
     def source():
         if config.teacher:
             return (ServerTeacher if is_server(config.teacher) else Teacher)(shop).sample
         return shop.sampler(number - 1, config.sample_temperature)
 
-    folder = shop.round_folder(number) / "samples"
-    return Sampler(shop, folder, source, TRAINING, number, config.samples).parts(shop.rows, picked)
+    sampler = Sampler(shop, folder / "samples", source, TRAINING, number, config.samples)
+    for draw in range(config.max_draws):
+        picked = batch_rows(numbered, config, start + draw * count, count)
+        yield sampler.parts(shop.rows, [row["number"] for row in picked])
 
 
 def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
-    """Different samples that pass: of a prompt as many as it had failures, one at least, max_per_prompt at most."""
+    """Different, well-formed samples that pass: of a prompt as many as it had failures, 1 to max_per_prompt."""
     groups = defaultdict(list)
     for one in samples:
         groups[one["row"]].append(one)
     kept = []
     for group in groups.values():
-        different = [*{one["text"]: one for one in group if one["passed"]}.values()]
+        different = [*{one["text"]: one for one in group if one["passed"] and well_formed(one)}.values()]
         failures = sum(not one["passed"] for one in group)
         kept += different[: min(config.max_per_prompt, max(1, failures))]
     return kept
@@ -109,14 +131,32 @@ def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
 
 
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
-    """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids."""
-    config, samples = shop.config, samples_of_round(shop, number)
-    kept = chosen_samples(config, samples)
-    passed = sum(one["passed"] for one in samples)
-    say(f"round {number}: {passed} of {len(samples)} samples pass, {len(kept)} are kept")
+    """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids.
+
+    Samples are drawn until enough prompts have a solution. What a policy learns from a few it goes on to sample:
+    trained on one answer it gives that answer, and the next round finds only prompts whose answer it is.
+    """
+    config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
+    solved, kept, told = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
+    least = min(config.min_prompts, len(shop.rows))
+    for draw, samples in enumerate(draws_of_round(shop, number), 1):
+        kept += chosen_samples(config, samples)
+        told["prompts"] += len(samples) // config.samples
+        told["samples"] += len(samples)
+        told["passed"] += sum(one["passed"] for one in samples)
+        solved |= {one["row"] for one in kept}
+        say(
+            f"round {number}: {told['passed']} of {told['samples']} samples pass, {len(kept)} are kept; "
+            f"{len(solved)} prompts have a solution"
+        )
+        if len(solved) >= least:
+            break
+        more = "sampling more" if draw < config.max_draws else "what these few show is narrow; --max_draws allows more"
+        say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
     found = {}
-    for one in [*read_lines(shop.round_folder(number - 1) / "supervised.jsonl"), *kept]:
+    for one in [*earlier, *kept]:
         found[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
+    write_json(shop.round_folder(number) / "sampled.json", told | {"solved": len(solved), "solutions": len(found)})
     return [*found.values()]

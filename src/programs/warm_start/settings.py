@@ -9,7 +9,16 @@ from parts.models import ATTENTION_KINDS
 from parts.optimizer import default_learning_rate
 from parts.settings import BaseConfig, check_numbers, parse_settings, setting
 
-OF_SAMPLES = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt")
+OF_SAMPLES = (
+    "samples",
+    "sample_temperature",
+    "prompts_per_round",
+    "max_per_prompt",
+    "min_prompts",
+    "max_draws",
+    "min_steps",
+    "min_coverage",
+)
 
 
 @dataclass
@@ -42,6 +51,10 @@ class Config(BaseConfig):
     sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
     prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
     max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
+    min_prompts: int = setting(
+        16, "prompts with a solution, below which a round samples prompts_per_round more", positive=True, free=True
+    )
+    max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
     min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
@@ -52,6 +65,11 @@ class Config(BaseConfig):
         0.8, "least share of completions that end, and that have full marks from a reward named …format…"
     )
     min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
+    min_coverage: float = setting(
+        0.8,
+        "share of held-out prompts with a sample that passes, below which rounds of samples go on while it rises",
+        free=True,
+    )
     eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
     eval_samples: int = setting(16, "completions of each", positive=True)
     group_size: int = setting(
@@ -74,6 +92,9 @@ class Config(BaseConfig):
     )
     # training
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
+    min_steps: int = setting(
+        32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
+    )
     batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
     micro_batch_size: int = setting(0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)")
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
@@ -134,7 +155,8 @@ def check_warm_start(config: Config) -> None:
         c.pass_low <= c.pass_high <= 1,
         f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
     )
-    need(c.min_format <= 1, f"got min_format {c.min_format}; expected a share, 0 to 1; try 0.8")
+    for name in ("min_format", "min_coverage"):
+        need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
     need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
     micro = c.micro_batch_size or c.batch_size
     need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")

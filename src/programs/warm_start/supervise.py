@@ -59,6 +59,15 @@ def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int
     }
 
 
+def enough_epochs(config: Config, rows: int) -> float:
+    """Passes over so many rows, packed or not, with which a round on sampled solutions has --min_steps steps.
+
+    Trained anew, the model has only this round's steps: four of them on one batch teach it nothing.
+    """
+    steps = math.ceil(rows / config.batch_size)
+    return max(config.epochs, config.min_steps / steps)
+
+
 def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
     """(ids, labels) of each sequence of a collated batch: padded rows, or packed ones that positions tell apart."""
     found = []
@@ -137,6 +146,8 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
         raise UserError(f"got these settings, which TRL refuses: {error}") from error
     trainer.remove_callback(PrinterCallback)
     check_ids(trainer, rows)
+    if shop.config.samples_solutions:
+        trainer.args.num_train_epochs = enough_epochs(shop.config, len(trainer.train_dataset))
     return trainer
 
 
@@ -164,8 +175,13 @@ def write_policy(models: Models, folder: Path) -> None:
 
 
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
-    """Train the policy on solutions and write the round's policy/ and training.json."""
-    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(number - 1)
+    """Train on solutions and write the round's policy/ and training.json.
+
+    On sampled ones the model as it came is trained: they are those of all rounds, and what a round learnt from few is
+    left behind (as in STaR). On the data's own, the policy of the round before goes on.
+    """
+    start = 0 if shop.config.samples_solutions else number - 1
+    folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(start)
     settings = (models.policy.config.get_text_config(), models.policy.generation_config)
     pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)

@@ -66,10 +66,14 @@ class Workshop:
 
     def load(self, number: int) -> Models:
         """The networks with the policy after a round."""
+        import torch
+
         folder = self.policy_folder(number)
         if self.models and self.models.policy is not None and self.source == (folder,):
             return self.models
         self.release()
+        if not folder:
+            torch.manual_seed(self.config.seed)  # new adapters are the same in each round
         policy = load_policy(self.config, self.device, folder)
         ends, pad = end_and_pad_ids(self.config, policy, self.tokenizer)
         if self.models is None:
