@@ -282,6 +282,13 @@ def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
     assert not HFEngine(engine.config, engine.models).decoding.plain
 
 
+@pytest.mark.parametrize("given", [{"rollout_engine": "vllm"}, {"environment": "e.py:E"}])
+def test_early_scores_of_groups_are_refused_where_all_wait(given):
+    with pytest.raises(UserError, match=r"got --score_while_sampling groups with --\w+.*; expected samples"):
+        check_trainer(Config(score_while_sampling="groups", algorithm="grpo", **given))
+    check_trainer(Config(score_while_sampling="samples", algorithm="grpo", **given))
+
+
 def test_without_reuse_vllm_is_refused():
     with pytest.raises(UserError, match=r"got reuse_prefill false with vllm.*; expected .*; try --vllm_args"):
         check_trainer(Config(reuse_prefill=False, rollout_engine="vllm", algorithm="grpo"))
