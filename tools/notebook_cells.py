@@ -142,6 +142,8 @@ if not any(value is not None and value >= 1 for value in next(iter(parts.values(
     rewards = " ".join(f"--reward '{spec}'" for spec in REWARDS)
     held = f" --eval_data {EVAL_DATA}" if EVAL_DATA else ""
     print(f"python {bundle}/scripts/warm_start.py {flags}{held} {rewards} --output_dir {OUTPUT}_warm")
+    if not held:
+        print("# DATA of your own also needs --eval_data FILE there: prompts that do not train")
     print(f"# then MODEL = '{OUTPUT}_warm/final'; with worked solutions leave --self out: references/warm_start.md")
 
 # %% [markdown] idea-text
