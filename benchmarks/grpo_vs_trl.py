@@ -42,10 +42,11 @@ def random_task(folder: Path) -> tuple[list[str], str]:
     transformers.PreTrainedTokenizerFast(tokenizer_object=text, **SPECIAL).save_pretrained(folder / "model")
     draw = random.Random(0)
     rows = [{"prompt": " ".join(f"w{draw.randrange(3, WORDS)}" for _ in range(128)), "answer": "0"} for _ in range(256)]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for name, some in (("train", rows[8:]), ("eval", rows[:8])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some), encoding="utf-8")
     (folder / "reward.py").write_text(REWARD, encoding="utf-8")
     data = ["--model", str(folder / "model"), "--data", str(folder / "train.jsonl")]
-    return [*data, "--eval_data", str(folder / "train.jsonl")], f"{folder / 'reward.py'}:even_share"
+    return [*data, "--eval_data", str(folder / "eval.jsonl")], f"{folder / 'reward.py'}:even_share"
 
 
 def run_trl(data: list[str], flags: list[str], eval_every: int, threads: int) -> dict:
