@@ -54,6 +54,9 @@ BENCHMARKS = {
     "demo_tools": Benchmark("demo_seeds", "--tools", "--tools --seeds 0", "auto"),
     "growth": Benchmark("growth", "--json", "--json --axes batch length", "auto"),
     "grpo_vs_trl": Benchmark("grpo_vs_trl", "--pairs 3", "--pairs 1 --steps 12", "auto", needs=("trl",)),
+    "grpo_vs_trl_random": Benchmark(
+        "grpo_vs_trl", "--case random --pairs 3", "--case random --pairs 1 --steps 4", "auto", needs=("trl",)
+    ),
     "ppo_vs_trl": Benchmark(
         "ppo_vs_trl", "--pairs 3 --threads 1", "--pairs 1 --threads 1 --steps 8", "auto", python="trl112"
     ),
