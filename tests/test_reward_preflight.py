@@ -389,7 +389,7 @@ def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
     [
         ("nan", {"not_finite"}, {}),
         ("by_position", {"batch"}, {"deterministic": True, "order_independent": False, "batch_independent": False}),
-        ("noisy", {"not_deterministic", "gold"}, {"deterministic": False}),
+        ("noisy", {"not_deterministic"}, {"deterministic": False}),
         ("too_few", {"malformed", "gold"}, {}),
         ("changes", {"changed"}, {"inputs_unchanged": False}),
         ("none", {"gold", "probes"}, {}),
