@@ -116,6 +116,7 @@ def micro_batch(trainer, case: list[str], config, model, batch: dict):
     import torch
 
     models = types.SimpleNamespace(policy=model, critic=None, reference=None, device=torch.device("cpu"))
+    models.networks = [model, None, None]  # policy, critic, reference
     scaler, rows = torch.amp.GradScaler(enabled=False), list(range(len(batch["input_ids"])))
     if case[0] == "ppo":
         trainer.contributing = lambda config, batch: rows

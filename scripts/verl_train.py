@@ -5550,17 +5550,17 @@ def shell_word(text: str, places: dict[str, str]) -> str:
 
 
 def run_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
-    """run.sh: the command, each override below the setting that it comes from."""
+    """run.sh: the command; the first override of a setting has the setting behind it."""
     lines, source, cpus = [], None, 1
     for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
+        word, comment = shell_word(override.text(), places), ""
         if override.source != source:
             source = override.source
             value = "" if source in UNSAID else f": {getattr(config, source)}"
-            lines.append(f"  # {source}{value}".replace("\n", " ").rstrip(": "))
-        word = shell_word(override.text(), places)
+            comment = f"  # {source}{value}".replace("\n", " ").rstrip(": ")
         if override.key == "ray_kwargs.ray_init.num_cpus":
             cpus, word = override.value, f'"{override.key}=$cpus"'
-        lines.append(f"  {word}")
+        lines.append(f"  {word}{comment}")
     what = Path(config.from_trl).name if config.from_trl else config.algorithm
     return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 

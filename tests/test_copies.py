@@ -40,7 +40,10 @@ COMMANDS = {  # script: (flags, what it says or the file that it leaves)
         "memory_estimate",
     ),
 }
-NEED_THE_BUNDLE = {"new_notebook"}  # it fills in assets/notebook_template.ipynb
+NEED_THE_BUNDLE = {  # {script: (its command line, the file of the bundle that it fills in)}
+    "new_notebook": (["--output=idea.ipynb"], "notebook_template.ipynb"),
+    "new_trainer": (["ppo", "mine.py"], "templates/ppo.py"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def inputs(tmp_path_factory):
 
 
 def test_every_script_is_copied():
-    assert {path.stem for path in SCRIPTS.glob("*.py")} == COMMANDS.keys() | NEED_THE_BUNDLE
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == COMMANDS.keys() | NEED_THE_BUNDLE.keys()
 
 
 @pytest.mark.long
@@ -78,5 +81,6 @@ def test_a_copy_works_alone(name, inputs, tmp_path):
 @pytest.mark.parametrize("name", NEED_THE_BUNDLE)
 def test_a_copy_that_needs_the_bundle_says_so(name, inputs, tmp_path):
     shutil.copy(SCRIPTS / f"{name}.py", tmp_path)
-    done = run_script(tmp_path / f"{name}.py", "--output=idea.ipynb", cwd=tmp_path, fresh=True)
-    assert done.returncode == 2 and "notebook_template.ipynb" in done.stderr and "Traceback" not in done.stderr
+    flags, missing = NEED_THE_BUNDLE[name]
+    done = run_script(tmp_path / f"{name}.py", *flags, cwd=tmp_path, fresh=True)
+    assert done.returncode == 2 and missing in done.stderr and "Traceback" not in done.stderr

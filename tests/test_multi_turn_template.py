@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
@@ -542,29 +542,13 @@ def test_selfcheck_takes_the_page(folder):
 # ------------------------------------------------------------------------------------------------ what to change where
 
 
-def changes() -> list[tuple[str, list[tuple[str, str]]]]:
-    """(first new line, [(old, new), ...]) of each change that references/templates.md has for the page."""
-    text, found = (ROOT / "references" / "templates.md").read_text(encoding="utf-8"), []
-    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
-        of_section = []
-        for before, block in re.findall(r"^(.*?)```diff\n(.*?)```", section, re.MULTILINE | re.DOTALL):
-            pair = tuple("".join(f"{x[1:]}\n" for x in block.splitlines() if x[0] == sign) for sign in "-+")
-            if before.strip():
-                paragraph = before.strip().split("\n\n")[-1]
-                of_section.append((paragraph.splitlines()[0], []))
-            of_section[-1][1].append(pair)
-        found += [c for c in of_section if heading == "multi_turn.py" or "LoRA" in c[0] or "stop rule" in c[0]]
-    return found
+CHANGES = {name: known["edits"] for name, known in load_script("new_trainer").changes_of("multi_turn").items()}
 
 
-CHANGES = dict(changes())
-
-
-def changed(start: str, folder) -> Path:
-    """A copy of the page with the change that starts so."""
-    ((_, pairs),) = [change for change in CHANGES.items() if change[0].startswith(start)]
+def changed(name: str, folder) -> Path:
+    """A copy of the page with a change of the reference."""
     source = PAGE.read_text(encoding="utf-8")
-    for old, new in pairs:
+    for old, new in CHANGES[name]:
         assert source.count(old) == 1, old
         source = source.replace(old, new)
     (folder / "changed.py").write_text(source)
@@ -576,16 +560,16 @@ def test_five_changes_are_listed():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("start", CHANGES)
-def test_a_listed_change_can_be_made_and_runs(start, folder):
-    done = run(folder, path=changed(start, folder))
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_listed_change_can_be_made_and_runs(name, folder):
+    done = run(folder, path=changed(name, folder))
     assert done.returncode == 0, done.stderr
     assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [1, 2]
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
 def test_the_baseline_for_each_turn_is_that_of_who_came_to_it(folder, models, monkeypatch):
-    mine = load_module(changed("A baseline for each turn", folder), "template_changed")
+    mine = load_module(changed("turn_baseline", folder), "template_changed")
     mask = torch.tensor([[0, 1, 1, 0, 1], [0, 1, 0, 0, 0], [0, 1, 0, 1, 1], [0, 1, 1, 0, 0]])
     attention = mask * 0 + 1
     batch = {"input_ids": attention * 9, "attention_mask": attention, "response_mask": mask}
@@ -624,7 +608,7 @@ CALL = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'
 def test_tools_are_shown_called_and_their_faults_told(folder, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (folder / "tools.py").write_text(ADDER)
-    mine = load_module(changed("Tools:", folder), "template_changed")
+    mine = load_module(changed("tools", folder), "template_changed")
     make = mine.load_environment(f"{folder}/tools.py:Adder")
     tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
     models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, "<|im_end|>"), pad_id=0)

@@ -19,7 +19,6 @@ TOGETHER = (
     "Held-out split, before and after",
     "A flat run",
 )  # the later ones read the first one's run
-PAGES = ("my_ppo.py", "my_grpo.py", "my_distillation.py")
 LONGEST = 40
 
 
@@ -35,7 +34,7 @@ def shorter(words: list[str]) -> list[str]:
     words, few = [*words], {"--steps": {"60": "2", "90": "3"}, "--save_every": {"10": "1"}}
     for i, word in enumerate(words[:-1]):
         words[i + 1] = few.get(word, {}).get(words[i + 1], words[i + 1])
-    return [*words, *(["--steps", "2"] if words[0] in PAGES else [])]
+    return [*words, *(["--steps", "2"] if words[0].endswith("/new_trainer.py") else [])]
 
 
 def run_recipe(name: str, folder: Path) -> list:

@@ -94,43 +94,28 @@ def test_settings_of_a_page(run_checks, page, flags, absent):
     assert {name for name, row in rows.items() if row["status"] == "n/a"} == NOT_APPLICABLE[page] | absent
 
 
-def changes() -> list:
-    """(page, what is changed, [(old, new), ...]) of references/templates.md, the stop rules aside."""
-    text, found = (ROOT / "references" / "templates.md").read_text(encoding="utf-8"), []
-    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
-        of_page = []
-        for before, block in re.findall(r"^(.*?)```diff\n(.*?)```", section, re.MULTILINE | re.DOTALL):
-            pair = ["".join(f"{x[1:]}\n" for x in block.splitlines() if x[0] == sign) for sign in "-+"]
-            if before.strip():
-                of_page.append((before.strip().splitlines()[0], []))
-            of_page[-1][1].append(pair)
-        names = PAGES if heading == "All three" else [name for name in PAGES if heading == f"{name}.py"]
-        found += [(name, *change) for change in of_page for name in names]
-    return [change for change in found if "stop rule" not in change[1]]
+changes_of = load_script("new_trainer").changes_of
+CHANGES = [(page, name, change["edits"]) for page in PAGES for name, change in changes_of(page).items()]
+CHANGES = [change for change in CHANGES if change[1] != "stop_rule"]
 
 
-CHANGES = changes()
-
-
-@pytest.mark.parametrize(
-    ("page", "title", "pairs"), CHANGES, ids=[f"{page}: {title[:30]}" for page, title, _ in CHANGES]
-)
-def test_an_edited_page_passes(run_checks, tmp_path, page, title, pairs):
+@pytest.mark.parametrize(("page", "change", "pairs"), CHANGES, ids=[f"{page}: {change}" for page, change, _ in CHANGES])
+def test_an_edited_page_passes(run_checks, tmp_path, page, change, pairs):
     source = (TEMPLATES / f"{page}.py").read_text(encoding="utf-8")
     for old, new in pairs:
         assert source.count(old) == 1, old
         source = source.replace(old, new)
     (tmp_path / "mine.py").write_text(source)
     code, rows = run_checks(tmp_path / "mine.py")
-    if "only where the two still differ" in title:  # that is another loss: the definition is not of it
+    if change == "where_they_differ":  # that is another loss: the definition is not of it
         assert failed(rows) == {"advantages_detached"}
     else:
         assert code == 0, rows
 
 
 def test_edits_are_those_of_the_reference():
-    assert {page for page, title, _ in CHANGES if "LoRA" in title} == {*PAGES}
-    assert {page for page, title, _ in CHANGES if title.startswith("A score")} == {*PAGES}
+    assert {page for page, change, _ in CHANGES if change == "lora"} == {*PAGES}
+    assert {page for page, change, _ in CHANGES if change == "length_cost"} == {*PAGES}
 
 
 @pytest.mark.long

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# ///
+"""Write a training script of your own from a page of templates/, check it with your model, train with it: one command.
+
+    python scripts/new_trainer.py grpo my_grpo.py --model M --data train.jsonl --eval_data test.jsonl \\
+        --reward my.py:reward --minutes 2 --out runs/mine
+
+does three things and stops at the first that fails. FILE gets the page, one file of plain PyTorch and transformers;
+settings of the method that are given, such as `--clip_eps_high 0.28`, become its defaults. selfcheck compares it with
+independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
+Without --out it stops after the check, without --model after the writing.
+
+KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
+a change that references/templates.md has, such as `--change token_mean`; --list prints all changes and settings.
+--inline copies the reward's or environment's file into FILE too.
+
+stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
+start the run again, the accuracy before and after, and what diagnose.py found. Progress goes to stderr. Ctrl-C and
+SIGTERM end the training early, saved and evaluated.
+
+    python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
+    python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
+        --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --reward my.py:reward                   # and checked
+
+Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad input, 128 + n ended by signal n.
+"""
+
+import argparse
+import ast
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from parts.bundle import BUNDLE
+from parts.messages import UserError, need, say, suggest
+
+PAGES = ("ppo", "grpo", "distillation", "multi_turn")
+OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All three" of the reference means
+# Settings of one run, which stay flags of the page; all others are written into it.
+OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out", "steps", "minutes", "seed")
+OF_A_CHECK = ("model", "teacher", "data", "reward", "environment")
+TYPES = {"int": int, "float": float, "str": str}
+
+
+# ------------------------------------------------------------------------------------------------ the page
+
+
+def page_text(kind: str) -> str:
+    """The source of a page of templates/."""
+    path = BUNDLE / "templates" / f"{kind}.py"
+    need(path.is_file(), f"got no {path}; expected the bundle around this script; try the one in its scripts/")
+    return path.read_text(encoding="utf-8")
+
+
+def changes_of(kind: str) -> dict[str, dict]:
+    """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} that references/templates.md has for a page.
+
+    The name of a change stands after `diff` where its blocks begin; blocks of one name belong together.
+    """
+    text, found = (BUNDLE / "references" / "templates.md").read_text(encoding="utf-8"), {}
+    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        of_kind = heading == f"{kind}.py" or (heading == "All three" and kind in OF_ALL_THREE)
+        for before, name, block in re.findall(r"^(.*?)```diff (\w+)\n(.*?)```", section, re.MULTILINE | re.DOTALL):
+            if of_kind or (kind == "multi_turn" and name in ("lora", "stop_rule")):
+                sentence = " ".join(before.strip().split("\n\n")[-1].split()).rstrip(":")
+                edit = tuple("".join(f"{x[1:]}\n" for x in block.splitlines() if x[0] == sign) for sign in "-+")
+                found.setdefault(name, {"what": sentence, "edits": []})["edits"].append(edit)
+    return found
+
+
+def settings_of(source: str) -> dict[str, dict]:
+    """{name: {"type": ..., "default": text or None, "what": comment}} of the page's Config."""
+    config = next(x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "Config")
+    lines, found = source.splitlines(), {}
+    for field in config.body:
+        default = None if field.value is None else ast.unparse(field.value)
+        comment = lines[field.lineno - 1].partition("  # ")[2]
+        found[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
+    return found
+
+
+def with_default(source: str, name: str, value: object) -> str:
+    """The page with another default of a setting; its comment stays."""
+    text = f'"{value}"' if isinstance(value, str) else "math.inf" if value == float("inf") else repr(value)
+    line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
+    return line.sub(lambda found: found[1] + text, source, count=1)
+
+
+def with_change(source: str, kind: str, name: str) -> str:
+    """The page with a change of the reference."""
+    known = changes_of(kind)
+    try_one = suggest(name, [*known]) or "; try --list"
+    need(name in known, f"got --change {name}; expected one of {', '.join(known)} for {kind}{try_one}")
+    for old, new in known[name]["edits"]:
+        alone = f"got --change {name} beside another that touches the same line; expected one of them"
+        need(source.count(old) == 1, f"{alone}; try the second by hand, it stands in references/templates.md")
+        source = source.replace(old, new)
+    return source
+
+
+def with_file(source: str, setting: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, and FILE.py:name of itself as the setting's default.
+
+    Imports of the file follow those of the page, without `from __future__`; a block `if __name__ == ...` is left out.
+    """
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got --{setting} {spec!r}; expected FILE.py:name with a file that exists")
+    text = Path(file).read_text(encoding="utf-8")
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
+    first = body[1:] if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) else body
+    start = next((node.lineno - 1 for node in first), 0)
+    imports, kept, lines = [], [], text.splitlines()
+    for node in first:
+        begin = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", []))]) - 1
+        said, above = "\n".join(lines[begin : node.end_lineno]), [x for x in lines[start:begin] if x.strip()]
+        start = node.end_lineno
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports += [said] if getattr(node, "module", "") != "__future__" and f"\n{said}\n" not in source else []
+        elif not (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)):
+            kept.append("\n".join([*above, said]))
+    theirs = {x.name for x in first if isinstance(x, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)}
+    both = sorted(theirs & {*outline(source)})
+    need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names with --inline; try renaming")
+    need(name in theirs, f"got --{setting} {spec!r}, which {file} does not define; expected one of {', '.join(theirs)}")
+    head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
+    own = f"{{__file__}}:{name}"
+    page = head + "".join(f"\n{line}" for line in imports) + "\n\n\n" + "\n\n\n".join(kept) + marker + tail
+    return re.sub(rf"^(    {setting}: str)(?: = .*?)?(?=  # |$)", rf'\1 = f"{own}"', page, count=1, flags=re.MULTILINE)
+
+
+def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
+    """A parser of the page's settings; what is not given is None."""
+    parser = argparse.ArgumentParser(
+        prog=f"new_trainer.py {kind} FILE", usage="%(prog)s [settings of the page]", allow_abbrev=False, add_help=False
+    )
+    for name, setting in settings_of(source).items():
+        flags = {f"--{name}", f"--{name.replace('_', '-')}"}
+        if setting["type"] == "bool":
+            parser.add_argument(*sorted(flags), action="store_true", default=None)
+            parser.add_argument(f"--no_{name}", f"--no-{name}", dest=name, action="store_false", default=None)
+        else:
+            parser.add_argument(*sorted(flags), type=TYPES[setting["type"]])
+    return parser
+
+
+def outline(source: str) -> dict[str, str]:
+    """{class or function: "first-last line: what it is"} of the page."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            what = ast.get_docstring(node) or ("all settings; each is a flag" if node.name == "Config" else "yours")
+            found[node.name] = f"{node.lineno}-{node.end_lineno}: {what.partition(chr(10))[0]}"
+    return found
+
+
+def as_flags(given: dict, names) -> list[str]:
+    """Settings as flags of a command line."""
+    return [word for name in names if given.get(name) is not None for word in (f"--{name}", str(given[name]))]
+
+
+# ------------------------------------------------------------------------------------------------ check and run
+
+
+def follow(command: list[str], **kwargs) -> tuple[int, int]:
+    """(exit code of a command, signal that ended it or 0); SIGINT and SIGTERM reach it as SIGINT, which saves."""
+    heard = []
+    with subprocess.Popen(command, start_new_session=True, **kwargs) as process:
+
+        def forward(number, frame):
+            heard.append(number)
+            process.send_signal(signal.SIGINT)
+
+        before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            code = process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    return code, heard[0] if heard else 0
+
+
+def checked(file: str, flags: list[str]) -> dict:
+    """What selfcheck says about the file: how many checks pass, and which fail with what was seen."""
+    say(f"selfcheck of {file} with your model, data and reward")
+    command = [sys.executable, str(BUNDLE / "scripts" / "selfcheck.py"), file, *flags, "--json"]
+    with tempfile.TemporaryFile("w+") as out:
+        code, ended_by = follow(command, stdout=out)
+        out.seek(0)
+        text = out.read()
+    if ended_by:
+        sys.exit(128 + ended_by)
+    need(
+        code in (0, 1) and text, f"got exit code {code} of selfcheck; expected 0; try what it says above; {file} stays"
+    )
+    rows = json.loads(text)["checks"]
+    failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
+    return {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
+
+
+def trained(file: str, flags: list[str], out: Path) -> dict:
+    """Train with the file; what the run says of itself, and what diagnose.py says of it."""
+    code, ended_by = follow([sys.executable, file, *flags], stdout=sys.stderr)
+    found = {"exit_code": code, "ended_by": ended_by, "out": str(out)}
+    if (out / "metrics.jsonl").is_file():
+        steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        found["steps"] = max(step["step"] for step in steps)
+    if (out / "samples.jsonl").is_file():
+        samples = (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()[-2:]
+        found["last_samples"] = [{k: str(x)[:300] for k, x in json.loads(line).items()} for line in samples]
+    if (out / "result.json").is_file():
+        found |= json.loads((out / "result.json").read_text(encoding="utf-8"))
+    if not code:
+        command = [sys.executable, str(BUNDLE / "scripts" / "diagnose.py"), str(out), "--json"]
+        judged = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["runs"][0]
+        found |= {
+            "verdict": judged["verdict"],
+            "findings": [x for x in judged["findings"] if x["severity"] == "finding"],
+        }
+    return found
+
+
+def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
+    """(exit code, report) of a command line."""
+    source = page_text(args.kind)
+    given = {k: x for k, x in vars(page_parser(args.kind, source).parse_args(rest)).items() if x is not None}
+    need(args.file.endswith(".py"), f"got FILE {args.file}; expected a name in .py")
+    folder = Path(args.file).resolve().parent
+    need(folder.is_dir(), f"got FILE {args.file}; expected a folder that exists; try mkdir -p {folder}")
+    fresh = args.force or not Path(args.file).exists()
+    need(fresh, f"got FILE {args.file}, which exists; expected a new name; try --force")
+    required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
+    missing = [f"--{name}" for name in required if name not in given]
+    started = any(name in given for name in OF_A_RUN)
+    need(not (started and missing), f"got no {', '.join(missing)}; expected it for the check; try it, or no run's flag")
+    out = Path(given.get("out", ""))
+    need("out" not in given or not out.exists(), f"got --out {out}, which exists; expected a new folder")
+    for name in args.change:
+        source = with_change(source, args.kind, name)
+    own = {name: value for name, value in given.items() if name not in OF_A_RUN}
+    for name, value in own.items():
+        source = with_default(source, name, value)
+    if args.inline:
+        setting = next((name for name in ("environment", "reward") if name in given), None)
+        need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
+        source = with_file(source, setting, given.pop(setting))
+    Path(args.file).write_text(source, encoding="utf-8")
+    report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": args.change}
+    report["functions"] = outline(source)
+    if not started:
+        return 0, report
+    report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK))
+    flags = as_flags(given, OF_A_RUN)
+    report["command"] = shlex.join(["python", args.file, *flags])
+    if report["selfcheck"]["failed"] or "out" not in given:
+        return int(bool(report["selfcheck"]["failed"])), report
+    report["run"] = trained(args.file, flags, out)
+    bad = report["run"]["exit_code"] or report["run"].get("findings")
+    return 128 + report["run"]["ended_by"] if report["run"]["ended_by"] else int(bool(bad)), report
+
+
+# ------------------------------------------------------------------------------------------------ command line
+
+
+def catalogue() -> str:
+    """All pages with their changes and settings, as text."""
+    lines = []
+    for kind in PAGES:
+        source = page_text(kind)
+        lines.append(f"{kind} ({len(source.splitlines())} lines)")
+        lines += [f"    --change {name}: {change['what']}" for name, change in changes_of(kind).items()]
+        for name, setting in settings_of(source).items():
+            default = "required" if setting["default"] is None else setting["default"]
+            lines.append(f"    --{name} ({default})  {setting['what']}".rstrip())
+    return "\n".join(lines)
+
+
+class ListPages(argparse.Action):
+    """--list: print the catalogue and stop."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        print(catalogue())
+        parser.exit()
+
+
+def trainer_parser() -> argparse.ArgumentParser:
+    """The command line's own flags; those of the page are parsed by `page_parser`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        usage="%(prog)s KIND FILE [-h] [--list] [--change NAME ...] [--inline] [--force] [settings of the page]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("kind", choices=PAGES, metavar="KIND", help=", ".join(PAGES))
+    parser.add_argument("file", metavar="FILE", help="script to write, NAME.py")
+    parser.add_argument("--list", action=ListPages, nargs=0, help="print the changes and settings of all pages")
+    parser.add_argument("--change", nargs="+", action="extend", default=[], metavar="NAME", help="a change of --list")
+    inline = "copy the file of the reward or environment into FILE, as its default"
+    parser.add_argument("--inline", action="store_true", help=inline)
+    parser.add_argument("--force", action="store_true", help="write over FILE")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    args, rest = trainer_parser().parse_known_args(argv)
+    try:
+        code, report = new_trainer(args, rest)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
+        return 2
+    print(json.dumps(report, indent=1, ensure_ascii=False))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

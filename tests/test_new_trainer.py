@@ -1,0 +1,238 @@
+"""scripts/new_trainer.py: a page with settings and changes, checked and run by one command."""
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
+
+new = load_script("new_trainer")
+REWARD = '''"""A reward."""
+from __future__ import annotations
+
+import math
+import textwrap
+
+TAG = "answer"  # the tag
+
+
+def inside(text):
+    return textwrap.dedent(text).partition(f"<{TAG}>")[2].partition(f"</{TAG}>")[0]
+
+
+def reward(prompt, completion, answer):
+    """Full marks for the right number."""
+    return float(inside(completion) == str(answer)) + 0 * math.pi
+
+
+if __name__ == "__main__":
+    print(reward("", "<answer>1</answer>", 1))
+'''
+GAME = """class Game:
+    def reset(self, answer, **row):
+        self.answer, self.score = str(answer), 0.0
+
+    def reply(self, text):
+        self.score = float(self.answer in text)
+
+    def get_reward(self):
+        return self.score
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A user's folder: rewards, an environment, a few rows."""
+    (tmp_path / "my.py").write_text(REWARD)
+    (tmp_path / "game.py").write_text(GAME)
+    for name, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:8]) + "\n")
+    return tmp_path
+
+
+GIVEN = ("--model", str(TINY_LM), "--data", "train.jsonl", "--max_new_tokens", "8")
+BATCH = ("--prompts", "2")
+
+
+def report_of(done) -> dict:
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", new.PAGES)
+def test_the_page_alone_is_the_template_with_the_settings(kind, folder):
+    flags = [] if kind == "ppo" else ["--temperature", "0.7"]
+    done = run_script("new_trainer", kind, "mine.py", *flags, cwd=folder)
+    report, page = report_of(done), (ROOT / "templates" / f"{kind}.py").read_text()
+    mine = (folder / "mine.py").read_text()
+    assert done.returncode == 0 and "selfcheck" not in report and report["lines"] == len(page.splitlines())
+    assert mine == (page.replace("temperature: float = 1.0", "temperature: float = 0.7") if flags else page)
+    assert report["settings"] == ({"temperature": 0.7} if flags else {})
+    lines = mine.splitlines()
+    for name, said in report["functions"].items():
+        first, last, what = re.fullmatch(r"(\d+)-(\d+): (.*)", said).groups()
+        assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1]) and int(last) <= len(lines) and what
+
+
+def test_settings_of_every_type_become_defaults():
+    page = new.page_text("ppo")
+    source = page
+    for name, value in {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": "x.jsonl", "minutes": float("inf")}.items():
+        source = new.with_default(source, name, value)
+    config = load_source(source)
+    assert (config.steps, config.lr, config.chat, config.eval_data) == (7, 3e-5, False, "x.jsonl")
+    assert config.minutes == float("inf")
+    changed = [b for a, b in zip(page.splitlines(), source.splitlines(), strict=True) if a != b]
+    assert len(changed) == 4 and all("  # " in line for line in changed)
+
+
+def load_source(source: str):
+    """The Config of a page's source, with placeholders for what is required."""
+    names = {"__name__": "page", "__file__": "page.py"}
+    sys.modules["page"] = type(sys)("page")
+    try:
+        exec(compile(source, "page.py", "exec"), names)
+        required = [n for n, s in new.settings_of(source).items() if s["default"] is None]
+        return names["Config"](**dict.fromkeys(required, ""))
+    finally:
+        del sys.modules["page"]
+
+
+@pytest.mark.long
+def test_one_command_writes_checks_trains_and_judges(folder):
+    flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", *"--steps 2 --out run".split()]
+    done = run_script("new_trainer", "grpo", "mine.py", *flags, cwd=folder)
+    report = report_of(done)
+    assert done.returncode == 0, done.stderr
+    assert report["selfcheck"]["passed"] > 5 and report["selfcheck"]["failed"] == {}
+    run = report["run"]
+    assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
+    assert run["verdict"] == "too short to judge" and len(run["last_samples"]) == 2
+    assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 8
+    again = report["command"].replace("--out run", "--out again").split()
+    assert (
+        subprocess.run([sys.executable, *again[1:]], cwd=folder, env=script_env(), capture_output=True).returncode == 0
+    )
+
+
+def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
+    source = new.with_file(new.page_text("grpo"), "reward", f"{folder}/my.py:reward")
+    (folder / "mine.py").write_text(source)
+    (folder / "my.py").unlink()
+    mine = load_module(folder / "mine.py", "page_with_reward")
+    assert mine.Config(model="", data="").reward == f"{folder}/mine.py:reward"
+    scores = mine.load_reward(mine.Config(model="", data="").reward)
+    rows = [{"columns": {"prompt": "1+1=", "answer": "2"}, "where": "x:1"}]
+    assert scores(rows, ["<answer>2</answer>"]) == [1.0] and scores(rows, ["2"]) == [0.0]
+    assert source.count("import math\n") == 1 and source.count("__main__") == 1 and "__future__" not in source
+    assert "# the tag" in source and "A reward." not in source
+    names = [x.name for x in ast.parse(source).body if isinstance(x, ast.FunctionDef | ast.ClassDef)]
+    assert names.index("reward") < names.index("Config")
+
+
+@pytest.mark.long
+def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
+    flags = [
+        *GIVEN,
+        "--prompts",
+        "2",
+        "--group_size",
+        "2",
+        "--environment",
+        "game.py:Game",
+        "--inline",
+        "--max_turns",
+        "2",
+    ]
+    done = run_script("new_trainer", "multi_turn", "talk.py", *flags, cwd=folder)
+    report = report_of(done)
+    assert done.returncode == 0 and report["selfcheck"]["failed"] == {}, (done.stdout, done.stderr)
+    assert "game.py" not in report["command"]
+    (folder / "game.py").unlink()
+    line = [sys.executable, "talk.py", "--model", str(TINY_LM), "--data", "train.jsonl", "--steps", "1", "--out", "run"]
+    ended = subprocess.run(line, cwd=folder, env=script_env(), capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "reward/mean" in json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["grpo", "mine.txt"], ["mine.txt", "expected a name in .py"]),
+        (["grpo", "my.py"], ["my.py, which exists", "--force"]),
+        (["grpo", "no/mine.py"], ["no/mine.py", "mkdir -p"]),
+        (["grpo", "mine.py", "--change", "dr_grp"], ["--change dr_grp", "try dr_grpo"]),
+        (["grpo", "mine.py", "--change", "dr_grpo", "token_mean"], ["touches the same line"]),
+        (["ppo", "mine.py", "--change", "gspo"], ["--change gspo", "for ppo"]),
+        (["grpo", "mine.py", "--model", "m"], ["got no --data, --reward"]),
+        (["grpo", "mine.py", "--inline"], ["--inline without"]),
+        (["grpo", "mine.py", *GIVEN, "--reward", "my.py:other", "--inline"], ["my.py:other", "inside, reward"]),
+        (["grpo", "mine.py", *GIVEN, "--reward", "no.py:other", "--inline"], ["no.py:other", "file that exists"]),
+        (["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."], ["--out ., which exists"]),
+        (["grpo", "mine.py", "--kl_coef", "0.1"], ["unrecognized arguments: --kl_coef"]),
+        (["grpo", "mine.py", "--lr", "fast"], ["--lr", "invalid float"]),
+        (["dpo", "mine.py"], ["invalid choice: 'dpo'"]),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = sorted(x.name for x in folder.iterdir())
+    try:
+        code = new.main(words)
+    except SystemExit as error:
+        code = error.code
+    told = capsys.readouterr()
+    assert code == 2 and all(text in told.err for text in says) and not told.out, told.err
+    assert sorted(x.name for x in folder.iterdir()) == before and (folder / "my.py").read_text() == REWARD
+
+
+def test_a_name_that_the_page_has_too_is_refused(folder):
+    (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
+    with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):
+        new.with_file(new.page_text("ppo"), "reward", f"{folder}/my.py:gae")
+
+
+@pytest.mark.long
+def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    broken = new.page_text("grpo").replace("- groups.mean(dim=1, keepdim=True)", "- 0.5")
+    monkeypatch.setattr(new, "page_text", lambda kind: broken)
+    code = new.main(["grpo", "mine.py", *GIVEN, *BATCH, "--reward", "my.py:reward", "--out", "run"])
+    report = json.loads(capsys.readouterr().out)
+    assert code == 1 and list(report["selfcheck"]["failed"]) == ["group_advantages"] and "run" not in report
+    assert not (folder / "run").exists() and "- 0.5" in (folder / "mine.py").read_text()
+
+
+@pytest.mark.long
+def test_a_signal_ends_the_training_saved_and_evaluated(folder):
+    flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", "--steps", "100000"]
+    line = [sys.executable, str(ROOT / "scripts" / "new_trainer.py"), "grpo", "mine.py", *flags, "--out", "run"]
+    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
+    with open(folder / "out", "w") as out:
+        process = subprocess.Popen(
+            line, cwd=folder, env=script_env(), preexec_fn=heard, stdout=out, stderr=subprocess.DEVNULL
+        )
+        metrics = folder / "run" / "metrics.jsonl"
+        while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
+            time.sleep(0.1)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=300) == 128 + signal.SIGTERM
+    report = json.loads((folder / "out").read_text())
+    assert report["run"]["ended_by"] == signal.SIGTERM and "after" in report["run"]
+    assert (folder / "run" / "model.safetensors").is_file()
+
+
+def test_the_list_names_every_change_and_setting(capsys):
+    with pytest.raises(SystemExit) as ended:
+        new.main(["--list"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    for kind in new.PAGES:
+        for name in [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]:
+            assert f"    --{name}" in told
