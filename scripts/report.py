@@ -2206,8 +2206,8 @@ eval/<function>
   unweighted mean of one reward function over the rows where it is not None
   + rises
 eval/reverse_kl
-  distillation: KL(student ‖ teacher) per token on --eval_samples own samples of each held-out prompt, the same draws
-    each time; k3 with servers
+  distillation: KL(student ‖ teacher) per token on --eval_samples own samples of each held-out prompt (of the one-page
+    trainer: one), the same draws each time; k3 with servers
   + falls
   ! flat while kl/teacher falls: too few prompts
 eval/reverse_kl_low

@@ -29,7 +29,7 @@ class Config:  # all settings; each is a flag
     teacher: str  # folder or hub id, with the same tokenizer
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     reward: str = ""  # measured only; FILE.py:f, f(prompt, completion, answer) -> float, or TRL's batch form
-    eval_data: str = ""  # held-out JSONL: accuracy, the share of scores of 1 and above, before and after
+    eval_data: str = ""  # held-out JSONL: KL to the teacher and, by the reward, share of scores >= 1, before and after
     out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl, result.json
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 60  # each one rollout and one update
@@ -46,16 +46,14 @@ class Config:  # all settings; each is a flag
 
 def load_rows(config, tokenizer, file):
     """Rows {"prompt_ids", "columns", "where"} of a JSONL file."""
-    rows, number = [], 0
+    rows, number, turn = [], 0, {"add_generation_prompt": True, "return_dict": False}
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
             columns = json.loads(line)
             prompt = columns["prompt"]
-            if isinstance(prompt, str) and not (config.chat and tokenizer.chat_template):
-                ids = tokenizer.encode(prompt)
-            else:
-                turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-                ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+            if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
+                prompt = [{"role": "user", "content": prompt}]
+            ids = tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **turn)
             if 0 < len(ids) <= config.max_prompt_tokens:
                 rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
     except Exception as error:
@@ -78,9 +76,9 @@ def load_reward(spec):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
             scores = list(map(float, result if "completions" in named else [result]))
-            if len(scores) != len(rows) or not all(map(math.isfinite, scores)):
-                raise ValueError(f"got {result}; expected one finite number for each completion")
-            return scores
+            if len(scores) == len(rows) and all(map(math.isfinite, scores)):
+                return scores
+            raise ValueError(f"got {result}; expected one finite number for each completion")
         except Exception as error:
             line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
             sys.exit(f"error: reward {spec}{line}, on {rows[0]['where']}: {type(error).__name__}: {error}")
@@ -127,21 +125,19 @@ def run(network, input_ids, attention_mask, **kwargs):
 
 def response_logits(config, network, batch):
     """Logits that predict the response tokens, divided by the temperature, [N, V] for N tokens."""
-    mask = batch["response_mask"].bool()
+    ids, mask = batch["input_ids"], batch["response_mask"].bool()
     start = int(mask.any(dim=0).int().argmax())  # token t is predicted at t - 1
-    kept = mask.shape[1] - start + 1  # those of the prompt are never computed
-    logits = run(network, batch["input_ids"], batch["attention_mask"], logits_to_keep=kept).logits[:, :-1]
+    logits = run(network, ids, batch["attention_mask"], logits_to_keep=ids.shape[1] - start + 1).logits[:, :-1]
     return logits[mask[:, start:]].float() / config.temperature
 
 
 @torch.no_grad()
 def generate(config, models, prompts, greedy=False):
     """One completion per prompt, as a batch: prompts end, and completions start, in one column."""
-    width = max(map(len, prompts))
+    width, ends = max(map(len, prompts)), torch.tensor(models.eos_ids, device=models.device)
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
-    new, live, cache = ids, torch.ones_like(ids[:, :1]), None
-    logprobs, ends = ids * 0.0, torch.tensor(models.eos_ids, device=models.device)
+    new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
     while live.any() and ids.shape[1] < width + config.max_new_tokens:
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
@@ -154,7 +150,7 @@ def generate(config, models, prompts, greedy=False):
 
 
 def rollout(config, models, reward, rows, greedy=False):
-    """Complete and score rows: (the batch, samples as text, metrics)."""
+    """Complete rows, and score them where there is a reward: (the batch, samples as text, metrics)."""
     started = time.monotonic()
     batch = generate(config, models, [row["prompt_ids"] for row in rows], greedy)
     found = [ids[mask].tolist() for ids, mask in zip(batch["input_ids"], batch["response_mask"].bool(), strict=True)]
@@ -165,14 +161,13 @@ def rollout(config, models, reward, rows, greedy=False):
     metrics = {"rollout/length_mean": sum(map(len, found)) / count, "rollout/truncated_frac": 1 - sum(ended) / count}
     if reward:
         scores = reward(rows, texts)
-        batch["scores"] = x = torch.tensor(scores, device=models.device)
-        metrics |= {"reward/mean": x.mean().item(), "reward/std": x.std(unbiased=False).item()}
         samples = [sample | {"score": score} for sample, score in zip(samples, scores, strict=True)]
+        metrics |= {"reward/mean": sum(scores) / count, "reward/std": torch.tensor(scores).std(unbiased=False).item()}
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}
 
 
 def accumulate_gradients(config, models, batch, rows):
-    """Add the gradients of a batch, the same for any micro_batch; stops where sampler and trainer differ."""
+    """Add the gradients of a batch, the same for any micro_batch; returns sums of KL and entropy, and the tokens."""
     sums, tokens = 0.0, batch["response_mask"][rows].sum()
     for part in rows.split(config.micro_batch):
         piece = {name: x[part] for name, x in batch.items()}
@@ -184,25 +179,13 @@ def accumulate_gradients(config, models, batch, rows):
         gap, limit = (gap.mean(), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
         if not gap <= limit:
             sys.exit(f"error: sampler and trainer differ by {gap:.2g} nats; expected {limit}; is the cache right?")
-        loss = 0.0
-        for s, t in zip(student.split(config.chunk), teacher.split(config.chunk), strict=True):
-            kl, entropy = checkpoint(reverse_kl, s, t, use_reentrant=False)  # computed once more in the backward pass
-            loss = loss + kl.sum() / tokens
-            sums += torch.stack([kl.sum(), entropy.sum()]).detach() / tokens
-        loss.backward()
-    return sums
-
-
-def update(config, models, optimizer, batch, step):
-    """The optimizer step for a batch; returns its metrics."""
-    sums = accumulate_gradients(config, models, batch, torch.arange(len(batch["input_ids"])))
-    norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
-    if not torch.stack([*sums, norm]).isfinite().all():
-        sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
-    optimizer.step()
-    optimizer.zero_grad()
-    kl, entropy = sums.tolist()
-    return {"policy/loss": kl, "kl/teacher": kl, "policy/entropy": entropy, "optim/grad_norm": norm.item()}
+        chunks = zip(student.split(config.chunk), teacher.split(config.chunk), strict=True)
+        found = [checkpoint(reverse_kl, s, t, use_reentrant=False) for s, t in chunks]  # once more in the backward pass
+        kl, entropy = (torch.cat(x) for x in zip(*found, strict=True))  # [N] each
+        if torch.is_grad_enabled():
+            (kl.sum() / tokens).backward()
+        sums += torch.stack([kl.sum(), entropy.sum()]).detach()
+    return torch.stack([*sums, tokens])
 
 
 def train(config):
@@ -211,8 +194,7 @@ def train(config):
     if out.exists():
         sys.exit(f"error: got out {config.out!r}, which exists; expected a new folder")
     set_seed(config.seed)
-    reward = load_reward(config.reward) if config.reward or config.eval_data else None  # accuracy needs one
-    models = load_models(config)
+    reward, models = load_reward(config.reward) if config.reward else None, load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
     held_out = load_rows(config, models.tokenizer, config.eval_data) if config.eval_data else []
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.batch_size // len(rows))])
@@ -225,24 +207,36 @@ def train(config):
         for name, entries in (("metrics", [metrics]), ("samples", samples)):
             with (out / f"{name}.jsonl").open("a", encoding="utf-8") as f:
                 f.writelines(json.dumps({"step": step} | entry, ensure_ascii=False) + "\n" for entry in entries)
-        shown = {k: round(x, 3) for k, x in metrics.items() if k in ("reward/mean", "kl/teacher", "eval/accuracy")}
+        shown = {k: round(x, 3) for k, x in metrics.items() if k.startswith(("reward/", "kl/", "eval/"))}
         print(f"step {step}: {shown}", flush=True)
 
-    def evaluate(step):
+    @torch.no_grad()
+    @torch.random.fork_rng([models.device] if models.device.type == "cuda" else [])
+    def evaluate(step, when):
+        torch.manual_seed(config.seed)  # KL of samples at the training temperature, the same draws before and after
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
-        right = [s["score"] >= 1 for x in parts for s in rollout(config, models, reward, x, greedy=True)[1]]
-        if right:
-            log(step, {"eval/accuracy": sum(right) / len(right), "eval/rows": len(right)})
-        return sum(right) / len(right) if right else None
+        batches = [generate(config, models, [row["prompt_ids"] for row in part]) for part in parts]
+        sums = [accumulate_gradients(config, models, x, torch.arange(len(x["input_ids"]))) for x in batches]
+        kl, _, tokens = sum(sums).tolist()
+        right = [s["score"] >= 1 for x in parts if reward for s in rollout(config, models, reward, x, greedy=True)[1]]
+        accuracy = {"eval/accuracy": sum(right) / len(right)} if right else {}
+        log(step, {"eval/reverse_kl": kl / tokens, "eval/rows": len(held_out)} | accuracy)
+        return {when: accuracy.get("eval/accuracy"), f"kl_{when}": kl / tokens}
 
-    before = evaluate(0)
+    result = evaluate(0, "before") if held_out else {}
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
     try:
         for step, picked in enumerate(order.split(config.batch_size)[: config.steps], start=1):
             clock = time.monotonic()
             batch, samples, metrics = rollout(config, models, reward, [rows[i] for i in picked])
-            metrics |= update(config, models, optimizer, batch, step)
-            took = time.monotonic() - clock
+            sums = accumulate_gradients(config, models, batch, torch.arange(len(picked)))
+            norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
+            if not torch.stack([*sums, norm]).isfinite().all():
+                sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
+            optimizer.step()
+            optimizer.zero_grad()
+            (kl, entropy, _), took = (sums / sums[2]).tolist(), time.monotonic() - clock
+            metrics |= {"policy/loss": kl, "kl/teacher": kl, "policy/entropy": entropy, "optim/grad_norm": norm.item()}
             log(step, metrics | {"time/step": took}, samples[:4])
             if time.monotonic() + 2 * took + reserve > started + 60 * config.minutes:
                 break
@@ -253,7 +247,8 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
+    models.policy.float()  # the weights as saved; in bf16 sampler and trainer would differ
+    (out / "result.json").write_text(json.dumps(result | evaluate(step, "after") if held_out else {}))
 
 
 if __name__ == "__main__":

@@ -49,16 +49,14 @@ class Config:  # all settings; each is a flag
 
 def load_rows(config, tokenizer, file):
     """Rows {"prompt_ids", "columns", "where"} of a JSONL file."""
-    rows, number = [], 0
+    rows, number, turn = [], 0, {"add_generation_prompt": True, "return_dict": False}
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
             columns = json.loads(line)
             prompt = columns["prompt"]
-            if isinstance(prompt, str) and not (config.chat and tokenizer.chat_template):
-                ids = tokenizer.encode(prompt)
-            else:
-                turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-                ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+            if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
+                prompt = [{"role": "user", "content": prompt}]
+            ids = tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **turn)
             if 0 < len(ids) <= config.max_prompt_tokens:
                 rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
     except Exception as error:
@@ -81,9 +79,9 @@ def load_reward(spec):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
             scores = list(map(float, result if "completions" in named else [result]))
-            if len(scores) != len(rows) or not all(map(math.isfinite, scores)):
-                raise ValueError(f"got {result}; expected one finite number for each completion")
-            return scores
+            if len(scores) == len(rows) and all(map(math.isfinite, scores)):
+                return scores
+            raise ValueError(f"got {result}; expected one finite number for each completion")
         except Exception as error:
             line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
             sys.exit(f"error: reward {spec}{line}, on {rows[0]['where']}: {type(error).__name__}: {error}")
@@ -146,11 +144,10 @@ def token_logprobs(config, network, batch):
 @torch.no_grad()
 def generate(config, models, prompts, greedy=False):
     """One completion per prompt, as a batch: prompts end, and completions start, in one column."""
-    width = max(map(len, prompts))
+    width, ends = max(map(len, prompts)), torch.tensor(models.eos_ids, device=models.device)
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
-    new, live, cache = ids, torch.ones_like(ids[:, :1]), None
-    logprobs, ends = ids * 0.0, torch.tensor(models.eos_ids, device=models.device)
+    new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
     while live.any() and ids.shape[1] < width + config.max_new_tokens:
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
@@ -169,13 +166,12 @@ def rollout(config, models, reward, rows, greedy=False):
     found = [ids[mask].tolist() for ids, mask in zip(batch["input_ids"], batch["response_mask"].bool(), strict=True)]
     ended = [ids[-1] in models.eos_ids for ids in found]
     texts = [models.tokenizer.decode(ids[: len(ids) - end]) for ids, end in zip(found, ended, strict=True)]
-    sampled = time.monotonic()
+    count, sampled = len(rows), time.monotonic()
     scores = reward(rows, texts)
     samples = [r["columns"] | {"completion": t, "score": s} for r, t, s in zip(rows, texts, scores, strict=True)]
     batch["scores"] = scores = torch.tensor(scores, device=models.device)
     metrics = {"reward/mean": scores.mean().item(), "reward/std": scores.std(unbiased=False).item()}
-    metrics["rollout/length_mean"] = sum(map(len, found)) / len(found)
-    metrics["rollout/truncated_frac"] = ended.count(False) / len(ended)
+    metrics |= {"rollout/length_mean": sum(map(len, found)) / count, "rollout/truncated_frac": 1 - sum(ended) / count}
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}
 
 
@@ -249,11 +245,10 @@ def train(config):
     def evaluate(step):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
         right = [s["score"] >= 1 for x in parts for s in rollout(config, models, reward, x, greedy=True)[1]]
-        if right:
-            log(step, {"eval/accuracy": sum(right) / len(right), "eval/rows": len(right)})
-        return sum(right) / len(right) if right else None
+        log(step, {"eval/accuracy": sum(right) / len(right), "eval/rows": len(right)})
+        return sum(right) / len(right)
 
-    before = evaluate(0)
+    before = evaluate(0) if held_out else None
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
     try:
         for step, picked in enumerate(order.split(config.prompts)[: config.steps], start=1):
@@ -273,7 +268,7 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
+    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step) if held_out else None}))
 
 
 if __name__ == "__main__":

@@ -167,11 +167,10 @@ def token_logprobs(config, network, batch):
 @torch.no_grad()
 def generate(config, models, prompts, greedy=False):
     """One completion per prompt, as a batch: prompts end, and completions start, in one column."""
-    width = max(map(len, prompts))
+    width, ends = max(map(len, prompts)), torch.tensor(models.eos_ids, device=models.device)
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
-    new, live, cache = ids, torch.ones_like(ids[:, :1]), None
-    logprobs, ends = ids * 0.0, torch.tensor(models.eos_ids, device=models.device)
+    new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
     while live.any() and ids.shape[1] < width + config.max_new_tokens:
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
@@ -209,21 +208,17 @@ def play(config, models, make, rows, greedy=False):
     return talks
 
 
-def collate(talks, device):
-    """Conversations as a batch, as of `generate`: prompts end, and what follows starts, in one column."""
-    left, right = max(talk.start for talk in talks), max(len(talk.tokens) - talk.start for talk in talks)
-    rows = [pad(torch.tensor(t.tokens).T, (left - t.start, right + t.start - len(t.tokens))) for t in talks]
-    ids, real, sampled, logprobs = torch.stack(rows, dim=1).to(device)  # [B, T] each
-    masks = {"attention_mask": real.long(), "response_mask": sampled.long()}
-    return {"input_ids": ids.long(), **masks, "rollout_logprobs": logprobs}
-
-
 def rollout(config, models, make, rows, greedy=False):
-    """Play and score conversations: (the batch, samples as text, metrics)."""
+    """Play and score conversations: (the batch, as of `generate`, samples as text, metrics)."""
     started = time.monotonic()
     talks = play(config, models, make, rows, greedy)
-    batch, scores = collate(talks, models.device), [float(ask(config, talk, "get_reward")) for talk in talks]
+    scores = [float(ask(config, talk, "get_reward")) for talk in talks]
     samples = [t.row["columns"] | {"messages": t.messages, "score": s} for t, s in zip(talks, scores, strict=True)]
+    left, right = max(talk.start for talk in talks), max(len(talk.tokens) - talk.start for talk in talks)
+    padded = [pad(torch.tensor(t.tokens).T, (left - t.start, right + t.start - len(t.tokens))) for t in talks]
+    ids, real, sampled, logprobs = torch.stack(padded, dim=1).to(models.device)  # [B, T] each; prompts end in a column
+    batch = {"input_ids": ids.long(), "attention_mask": real.long(), "response_mask": sampled.long()}
+    batch["rollout_logprobs"] = logprobs
     batch["scores"] = scores = torch.tensor(scores, dtype=torch.float32, device=models.device)
     metrics = {"reward/mean": scores.mean().item(), "reward/std": scores.std(unbiased=False).item()}
     metrics["rollout/turns_mean"] = sum(talk.turns for talk in talks) / len(talks)

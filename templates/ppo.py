@@ -11,6 +11,7 @@ Schulman 2016 (arXiv 1506.02438) and 2017 (1707.06347), Ye 2020 (1912.09729); A 
 Left out, and in scripts/ppo_train.py: resume, LoRA, several GPUs, vLLM, presets, schedules, more and async rewards.
 """
 
+import copy
 import inspect
 import json
 import math
@@ -59,16 +60,14 @@ class Config:  # all settings; each is a flag
 
 def load_rows(config, tokenizer, file):
     """Rows {"prompt_ids", "columns", "where"} of a JSONL file."""
-    rows, number = [], 0
+    rows, number, turn = [], 0, {"add_generation_prompt": True, "return_dict": False}
     try:
         for number, line in [(n, x) for n, x in enumerate(Path(file).read_bytes().splitlines(), 1) if x.strip()]:
             columns = json.loads(line)
             prompt = columns["prompt"]
-            if isinstance(prompt, str) and not (config.chat and tokenizer.chat_template):
-                ids = tokenizer.encode(prompt)
-            else:
-                turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-                ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+            if isinstance(prompt, str) and config.chat and tokenizer.chat_template:
+                prompt = [{"role": "user", "content": prompt}]
+            ids = tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **turn)
             if 0 < len(ids) <= config.max_prompt_tokens:
                 rows.append({"prompt_ids": ids, "columns": columns, "where": f"{file}:{number}"})
     except Exception as error:
@@ -91,9 +90,9 @@ def load_reward(spec):
         try:
             result = function(**{k: v for k, v in columns.items() if k in named or takes_all})
             scores = list(map(float, result if "completions" in named else [result]))
-            if len(scores) != len(rows) or not all(map(math.isfinite, scores)):
-                raise ValueError(f"got {result}; expected one finite number for each completion")
-            return scores
+            if len(scores) == len(rows) and all(map(math.isfinite, scores)):
+                return scores
+            raise ValueError(f"got {result}; expected one finite number for each completion")
         except Exception as error:
             line = f", line {error.__traceback__.tb_next.tb_lineno}" if error.__traceback__.tb_next else ""
             sys.exit(f"error: reward {spec}{line}, on {rows[0]['where']}: {type(error).__name__}: {error}")
@@ -111,11 +110,6 @@ def load_reward(spec):
 
 
 # Per-token tensors are [B, T] over prompt and response; x[b, t] is about token t; masks are 1 = keep.
-def masked_mean(x, mask):
-    """Mean of x where mask is 1; both [B, T]; 0 for an empty mask."""
-    return (x * mask).sum() / mask.sum().clamp(min=1)
-
-
 def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
     """(advantages, returns), all [B, T]; V_{t+1} and A_{t+1} are carried through tokens outside the mask."""
     next_value = torch.zeros_like(values[:, 0])
@@ -155,18 +149,14 @@ def value_loss(values, old_values, returns, value_clip: float):
 def load_models(config):
     """Policy, critic, reference, tokenizer. In eval mode for good: without dropout, an unchanged policy has ratio 1."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
-
-    def load():
-        return AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
-
-    m = SimpleNamespace(policy=load(), critic=load(), reference=load() if config.kl_coef else None, device=device)
-    head = torch.nn.Linear(m.critic.config.get_text_config().hidden_size, 1, device=device)
-    for p in head.parameters():
-        torch.nn.init.zeros_(p)
+    policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
+    reference = copy.deepcopy(policy) if config.kl_coef else None
+    m = SimpleNamespace(policy=policy, critic=copy.deepcopy(policy), reference=reference, device=device, pad_id=0)
+    head = torch.nn.Linear(policy.config.get_text_config().hidden_size, 1, device=device)
+    head.load_state_dict({name: torch.zeros_like(x) for name, x in head.state_dict().items()})
     m.critic.set_output_embeddings(head)  # the critic is the same network, with one number in place of the logits
     m.tokenizer, ends = AutoTokenizer.from_pretrained(config.model), m.policy.generation_config.eos_token_id
     m.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), m.tokenizer.eos_token_id} - {None})
-    m.pad_id = 0  # any: pads are masked
     return m
 
 
@@ -195,11 +185,10 @@ def token_values(critic, batch):
 @torch.no_grad()
 def generate(config, models, prompts, greedy=False):
     """One completion per prompt, as a batch: prompts end, and completions start, in one column."""
-    width = max(map(len, prompts))
+    width, ends = max(map(len, prompts)), torch.tensor(models.eos_ids, device=models.device)
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
-    new, live, cache = ids, torch.ones_like(ids[:, :1]), None
-    logprobs, ends = ids * 0.0, torch.tensor(models.eos_ids, device=models.device)
+    new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
     while live.any() and ids.shape[1] < width + config.max_new_tokens:
         out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
@@ -218,13 +207,12 @@ def rollout(config, models, reward, rows, greedy=False):
     found = [ids[mask].tolist() for ids, mask in zip(batch["input_ids"], batch["response_mask"].bool(), strict=True)]
     ended = [ids[-1] in models.eos_ids for ids in found]
     texts = [models.tokenizer.decode(ids[: len(ids) - end]) for ids, end in zip(found, ended, strict=True)]
-    sampled = time.monotonic()
+    count, sampled = len(rows), time.monotonic()
     scores = reward(rows, texts)
     samples = [r["columns"] | {"completion": t, "score": s} for r, t, s in zip(rows, texts, scores, strict=True)]
     batch["scores"] = scores = torch.tensor(scores, device=models.device)
     metrics = {"reward/mean": scores.mean().item(), "reward/std": scores.std(unbiased=False).item()}
-    metrics["rollout/length_mean"] = sum(map(len, found)) / len(found)
-    metrics["rollout/truncated_frac"] = ended.count(False) / len(ended)
+    metrics |= {"rollout/length_mean": sum(map(len, found)) / count, "rollout/truncated_frac": 1 - sum(ended) / count}
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}
 
 
@@ -239,7 +227,7 @@ def make_experience(config, models, batch):
         outputs.append(torch.stack([old, ref, token_values(models.critic, piece) * piece["response_mask"]]))
     old, ref, values = torch.cat(outputs, dim=1)  # [B, T] each
     gap = (old - batch["rollout_logprobs"]).abs()
-    gap, limit = (masked_mean(gap, mask), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
+    gap, limit = (gap.sum() / mask.sum(), 0.1) if mask.is_cuda else (gap.max(), 1e-3)  # bf16 is coarse
     if not gap <= limit:
         sys.exit(f"error: sampler and trainer differ by {gap:.2g} nats; expected {limit}; is the cache right?")
     last = (torch.arange(mask.shape[1], device=mask.device) * mask).argmax(dim=1, keepdim=True)
@@ -283,7 +271,7 @@ def update(config, models, optimizer, batch, step):
     mask, error = batch["response_mask"].bool(), batch["returns"] - batch["values"]
     unexplained, spread = (x[mask].var(unbiased=False).item() for x in (error, batch["returns"]))
     metrics["value/explained_variance"] = 1 - unexplained / spread if spread else 0.0
-    return metrics | {"kl/ref": masked_mean(batch["old_logprobs"] - batch["ref_logprobs"], mask).item()}
+    return metrics | {"kl/ref": (batch["old_logprobs"] - batch["ref_logprobs"])[mask].mean().item()}
 
 
 def train(config):
@@ -307,21 +295,16 @@ def train(config):
         for name, entries in (("metrics", [metrics]), ("samples", samples)):
             with (out / f"{name}.jsonl").open("a", encoding="utf-8") as f:
                 f.writelines(json.dumps({"step": step} | entry, ensure_ascii=False) + "\n" for entry in entries)
-        shown = {
-            k: round(x, 3)
-            for k, x in metrics.items()
-            if k in ("reward/mean", "value/explained_variance", "eval/accuracy")
-        }
+        shown = {k: round(x, 3) for k, x in metrics.items() if k.startswith(("reward/", "value/", "eval/"))}
         print(f"step {step}: {shown}", flush=True)
 
     def evaluate(step):
         parts = [held_out[i : i + 128] for i in range(0, len(held_out), 128)]
         right = [s["score"] >= 1 for x in parts for s in rollout(config, models, reward, x, greedy=True)[1]]
-        if right:
-            log(step, {"eval/accuracy": sum(right) / len(right), "eval/rows": len(right)})
-        return sum(right) / len(right) if right else None
+        log(step, {"eval/accuracy": sum(right) / len(right), "eval/rows": len(right)})
+        return sum(right) / len(right)
 
-    before = evaluate(0)
+    before = evaluate(0) if held_out else None
     reserve = 2 * (time.monotonic() - started)  # for saving and the last evaluation
     try:
         for step, picked in enumerate(order.split(config.batch_size)[: config.steps], start=1):
@@ -339,7 +322,7 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
+    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step) if held_out else None}))
 
 
 if __name__ == "__main__":

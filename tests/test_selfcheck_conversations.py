@@ -107,13 +107,12 @@ def test_another_name_for_the_look_at_the_template_passes(inputs, tmp_path):
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_path):
     """One object may serve many conversations, as long as one has ended before the next one begins."""
     old = """    talks = play(config, models, make, rows, greedy)
-    batch, scores = collate(talks, models.device), [float(ask(config, talk, "get_reward")) for talk in talks]
+    scores = [float(ask(config, talk, "get_reward")) for talk in talks]
 """
     new = """    talks, scores, one = [], [], make()
     for row in rows:
         talks += play(config, models, lambda: one, [row], greedy)
         scores.append(float(ask(config, talks[-1], "get_reward")))
-    batch = collate(talks, models.device)
 """
     assert not failed(results(edited(tmp_path, [(old, new)]), *inputs))
 
@@ -155,7 +154,7 @@ RENDERED = """            talk.messages += [{"role": "assistant", "content": tex
 """
 DECODED = "            text = models.tokenizer.decode(ids[: len(ids) - talk.ended])\n"
 MADE = "    talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["  # and what follows
-SCORED = 'talks, models.device), [float(ask(config, talk, "get_reward")) for talk in talks]'
+SCORED = '    scores = [float(ask(config, talk, "get_reward")) for talk in talks]'
 COMPARED = 'if "".join(whole.split()) != "".join(text.split()):'
 SOON = """            if turn == 1:
                 talk.score = ask(config, talk, "get_reward")
@@ -224,7 +223,7 @@ FAULTS = {
         r"conversation 0, 1, 2, 3: asked for the return before its last answer was heard",
         [
             ("            talk.turns, talk.ended = turn,", SOON),
-            (SCORED, "talks, models.device), [t.score for t in talks]"),
+            (SCORED, "    scores = [t.score for t in talks]"),
         ],
     ),
     "an environment for all": (
