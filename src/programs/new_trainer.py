@@ -131,7 +131,10 @@ def with_file(source: str, setting: str, spec: str) -> str:
     theirs = {x.name for x in first if isinstance(x, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)}
     both = sorted(theirs & {*outline(source)})
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names with --inline; try renaming")
-    need(name in theirs, f"got --{setting} {spec!r}, which {file} does not define; expected one of {', '.join(theirs)}")
+    need(
+        name in theirs,
+        f"got --{setting} {spec!r}, which {file} does not define; expected one of {', '.join(sorted(theirs))}",
+    )
     head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
     own = f"{{__file__}}:{name}"
     page = head + "".join(f"\n{line}" for line in imports) + "\n\n\n" + "\n\n\n".join(kept) + marker + tail
