@@ -2162,19 +2162,21 @@ def same_prompts(piece: dict) -> tuple:
 
 @dataclass
 class Layout:
-    """Where the tokens of rows are in one line of N: the distinct prompts one behind another, then the responses.
+    """Where the tokens of rows are in one line of N, one text behind another; none needs a token behind it.
 
-    Tables hold places 0 to N - 1 in the line, and N where there is no token.
+    Texts that nothing shares stand there whole, else the distinct prompts, and behind them the responses. Tables hold
+    places 0 to N - 1 in the line, and N where there is no token.
     """
 
     ids: object  # [N]
     positions: object  # [N], from 0 on in each text
-    prompts: object  # [n, P], each from column 0 on
-    responses: object  # [B, C], each from column 0 on, without its last token, which predicts none
-    texts: object  # [B, P + C], of each row the prompt, and from column P on the response
-    back: object  # [N], where each token of the line is among the n x P + B x C
-    predicting: object  # [B, T], the token before each of a response, in the columns of the rows
-    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text
+    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
+    responses: object  # [B or 0, C], each from column 0 on
+    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
+    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
+    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
+    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
+    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
     masks: dict = field(default_factory=dict)
 
     def added_to_scores(self, dtype):
@@ -2197,16 +2199,62 @@ def places_in_line(lengths, before: int, total: int):
 
 
 def layout_of(piece: dict, longest: float) -> Layout | None:
-    """The layout of rows [B, T]; None where the plain way takes no longer, or a row is longer than `longest`."""
+    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
+    start, which, first = same_prompts(piece)
+    mask = piece["attention_mask"].bool()
+    lengths = mask.sum(1)
+    if not start or int(lengths.max()) > longest:
+        return None
+    tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
+    once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
+    if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
+        return layout_of_groups(piece, start, which, first)
+    return layout_of_texts(piece)
+
+
+def kept_of(predicting, total: int):
+    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
     import torch
 
-    start, which, first = same_prompts(piece)
+    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
+    needed[predicting.flatten()] = True
+    return needed[:total].nonzero().squeeze(1)
+
+
+def layout_of_texts(piece: dict) -> Layout:
+    """The layout in which each text stands whole, without its last token."""
+    import torch
+
+    ids, mask = piece["input_ids"], piece["attention_mask"]
+    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
+    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
+    places = places_in_line(lengths, 0, total)
+    back = (places < total).flatten().nonzero().squeeze(1)
+    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
+    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
+    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
+    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
+    return Layout(
+        ids=moved.flatten()[back],
+        positions=columns.expand(len(ids), -1).flatten()[back],
+        prompts=places,
+        responses=places[:0],
+        texts=places[:0],
+        back=None if len(back) == places.numel() else back,
+        predicting=predicting,
+        kept=kept_of(predicting, total),
+        seen=None,
+    )
+
+
+def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
+    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
+    import torch
+
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
     of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
     before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
-    if not start or cost_of_pass(total, mask.numel()) >= mask.numel() or int(mask.sum(1).max()) > longest:
-        return None
     prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
     texts = torch.cat([prompts[which], responses], dim=1)
     (n, width), (count, reach) = prompts.shape, responses.shape
@@ -2218,6 +2266,7 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     predicting = torch.full_like(ids, total)
     predicting[:, start] = (lengths.cumsum(0) - 1)[which]
     predicting[:, start + 1 : start + 1 + reach] = responses
+    predicting.masked_fill_(piece["response_mask"] == 0, total)
     return Layout(
         ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
         positions=torch.cat([x.flatten() for x in positions])[there],
@@ -2226,6 +2275,7 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
         texts=texts,
         back=there.nonzero().squeeze(1),
         predicting=predicting,
+        kept=kept_of(predicting, total),
         seen=seen[:1] if bool((lengths == width).all()) else seen,
     )
 
@@ -2234,8 +2284,14 @@ def rows_at(x, places):
     """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
     import torch
 
-    flat = torch.cat([x, x.new_zeros(1, *x.shape[1:])]).flatten(1)
-    found = torch.nn.functional.embedding(places, flat, padding_idx=len(x))
+    return some_rows_at(torch.cat([x, x.new_zeros(1, *x.shape[1:])]), places, padding_idx=len(x))
+
+
+def some_rows_at(x, places, **kwargs):
+    """The same, the last row where a place is N."""
+    import torch
+
+    found = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
     return found.view(*places.shape, *x.shape[1:])
 
 
@@ -2244,11 +2300,14 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
 
     With Groups, of the next token of each row.
 
-    Prompts stand in columns from 0 on, so that being causal is all the mask that they need.
+    Prompts stand in columns from 0 on, so that being causal is all the mask that they need; what stands in the place
+    of a pad is seen by pads only, and their results are left out.
     """
     import torch
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+    if hasattr(module, "kept_tokens"):
+        module.kept_tokens.kept = layout.kept if isinstance(layout, Layout) else None
     if layout is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     if isinstance(layout, Groups):
@@ -2257,24 +2316,74 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
 
     def attend(asking, asked, mask):
         places = (asking, asked, asked)
-        blocks = [rows_at(x, place).transpose(1, 2) for x, place in zip(line, places, strict=True)]
+        if layout.back is None:
+            blocks = [x.reshape(*place.shape, *x.shape[1:]) for x, place in zip(line, places, strict=True)]
+        else:
+            blocks = [some_rows_at(x, place) for x, place in zip(line, places, strict=True)]
+        blocks = [block.transpose(1, 2) for block in blocks]
         return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
 
     found = attend(layout.prompts, layout.prompts, None)
     if layout.responses.numel():
         mask = layout.added_to_scores(query.dtype)
         found = torch.cat([found, attend(layout.responses, layout.texts, mask)])
-    return rows_at(found, layout.back)[None], None
+    return (found if layout.back is None else some_rows_at(found, layout.back))[None], None
 
 
-def set_attention(model, name: str) -> None:
-    """Let a network's layers attend by a name that transformers knows, or by that of this part."""
+class KeptTokens:
+    """Lets the `mlp` of a network's last layer see the kept tokens of a line alone: no other state is used behind it.
+
+    A layer's attention, which comes first, notes which these are, also where the layer is recomputed.
+    """
+
+    def __init__(self, layer):
+        self.kept, self.count = None, 0
+        self.attentions = [module for module in layer.modules() if hasattr(module, "layer_idx")]
+        for module in self.attentions:
+            module.kept_tokens = self
+        self.hooks = [layer.mlp.register_forward_pre_hook(self.narrow), layer.mlp.register_forward_hook(self.widen)]
+
+    def remove(self) -> None:
+        """Let the layer run all tokens again."""
+        for hook in self.hooks:
+            hook.remove()
+        for module in self.attentions:
+            del module.kept_tokens
+
+    def narrow(self, mlp, args):
+        """The kept of states [1, N, H]."""
+        if self.kept is None:
+            return None
+        self.count = args[0].shape[1]
+        return args[0].index_select(1, self.kept), *args[1:]
+
+    def widen(self, mlp, args, output):
+        """States [1, N, H] again, 0 where nothing is kept."""
+        if self.kept is None:
+            return None
+        return output.new_zeros(1, self.count, output.shape[2]).index_copy(1, self.kept, output)
+
+
+def set_attention(model, name: str, narrow: bool = False) -> None:
+    """Let a network's layers attend by a name that transformers knows, or by that of this part.
+
+    Args:
+        narrow: the last layer's `mlp`, where it has one of this name, sees kept tokens only.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
+    from transformers.modeling_layers import GradientCheckpointingLayer
 
     AttentionInterface.register(SHARED_PROMPTS, shared_attention)
     AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
-    unwrapped(model).config.get_text_config()._attn_implementation = name
+    network = unwrapped(model)
+    network.config.get_text_config()._attn_implementation = name
+    layers = [layer for layer in network.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    for module in layers[-1:] and list(layers[-1].modules()):
+        if hasattr(module, "kept_tokens"):
+            module.kept_tokens.remove()
+    if narrow and layers and hasattr(layers[-1], "mlp"):
+        KeptTokens(layers[-1])
 
 
 def shared_length(networks: list) -> float:
@@ -2396,7 +2505,7 @@ def check_logits(models: Models) -> None:
 
 
 def line_states(model, layout: Layout):
-    """Hidden states [B, T, H] that predict the tokens of responses, 0 elsewhere; each prompt is run once."""
+    """Hidden states [B, T, H] that predict the tokens that were sampled, 0 elsewhere."""
     out = below_the_head(model)(
         input_ids=layout.ids[None],
         position_ids=layout.positions[None],
@@ -2410,8 +2519,8 @@ def line_states(model, layout: Layout):
 def predicting_states(model, piece: dict):
     """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
 
-    Where `share_prompts` has found that a network can, and it saves time, a common prompt is run once for all of its
-    rows, and no pad; the states that predict a prompt's own tokens are then 0.
+    Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
+    all of its rows; the states that predict what was not sampled are then 0.
     """
     import torch
 
@@ -2723,8 +2832,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     return found
 
 
-def sharing_gap(config: BaseConfig, models: Models, network) -> float:
-    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`."""
+def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
+    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`.
+
+    Args:
+        narrow: as of `set_attention`.
+    """
     import torch
 
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0], padded=True)
@@ -2736,7 +2849,7 @@ def sharing_gap(config: BaseConfig, models: Models, network) -> float:
     layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
     with torch.no_grad(), autocast(config, models.device):
         expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
-        set_attention(network, SHARED_PROMPTS)
+        set_attention(network, SHARED_PROMPTS, narrow)
         found = line_states(network, layout)[asked]
         again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
     pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
@@ -2754,9 +2867,11 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
     if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
         return True
     limit = sharing_limit(config, models.device)
-    if implementation == "sdpa" and holds(lambda: sharing_gap(config, models, network), limit):
-        return True
-    set_attention(network, implementation)
+    for narrow in (True, False):
+        gap = functools.partial(sharing_gap, config, models, network, narrow)
+        if implementation == "sdpa" and holds(gap, limit):
+            return True
+        set_attention(network, implementation)
     return False
 
 

@@ -2048,19 +2048,21 @@ def same_prompts(piece: dict) -> tuple:
 
 @dataclass
 class Layout:
-    """Where the tokens of rows are in one line of N: the distinct prompts one behind another, then the responses.
+    """Where the tokens of rows are in one line of N, one text behind another; none needs a token behind it.
 
-    Tables hold places 0 to N - 1 in the line, and N where there is no token.
+    Texts that nothing shares stand there whole, else the distinct prompts, and behind them the responses. Tables hold
+    places 0 to N - 1 in the line, and N where there is no token.
     """
 
     ids: object  # [N]
     positions: object  # [N], from 0 on in each text
-    prompts: object  # [n, P], each from column 0 on
-    responses: object  # [B, C], each from column 0 on, without its last token, which predicts none
-    texts: object  # [B, P + C], of each row the prompt, and from column P on the response
-    back: object  # [N], where each token of the line is among the n x P + B x C
-    predicting: object  # [B, T], the token before each of a response, in the columns of the rows
-    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text
+    prompts: object  # [n, P] what sees nothing but itself, each from column 0 on
+    responses: object  # [B or 0, C], each from column 0 on
+    texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
+    back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
+    predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
+    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
+    seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
     masks: dict = field(default_factory=dict)
 
     def added_to_scores(self, dtype):
@@ -2083,16 +2085,62 @@ def places_in_line(lengths, before: int, total: int):
 
 
 def layout_of(piece: dict, longest: float) -> Layout | None:
-    """The layout of rows [B, T]; None where the plain way takes no longer, or a row is longer than `longest`."""
+    """The layout of rows [B, T]; None where there are no prompts, or a row is longer than `longest`."""
+    start, which, first = same_prompts(piece)
+    mask = piece["attention_mask"].bool()
+    lengths = mask.sum(1)
+    if not start or int(lengths.max()) > longest:
+        return None
+    tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
+    once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
+    if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
+        return layout_of_groups(piece, start, which, first)
+    return layout_of_texts(piece)
+
+
+def kept_of(predicting, total: int):
+    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
     import torch
 
-    start, which, first = same_prompts(piece)
+    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
+    needed[predicting.flatten()] = True
+    return needed[:total].nonzero().squeeze(1)
+
+
+def layout_of_texts(piece: dict) -> Layout:
+    """The layout in which each text stands whole, without its last token."""
+    import torch
+
+    ids, mask = piece["input_ids"], piece["attention_mask"]
+    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
+    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
+    places = places_in_line(lengths, 0, total)
+    back = (places < total).flatten().nonzero().squeeze(1)
+    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
+    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
+    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
+    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
+    return Layout(
+        ids=moved.flatten()[back],
+        positions=columns.expand(len(ids), -1).flatten()[back],
+        prompts=places,
+        responses=places[:0],
+        texts=places[:0],
+        back=None if len(back) == places.numel() else back,
+        predicting=predicting,
+        kept=kept_of(predicting, total),
+        seen=None,
+    )
+
+
+def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
+    """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
+    import torch
+
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
     of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
     before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
-    if not start or cost_of_pass(total, mask.numel()) >= mask.numel() or int(mask.sum(1).max()) > longest:
-        return None
     prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
     texts = torch.cat([prompts[which], responses], dim=1)
     (n, width), (count, reach) = prompts.shape, responses.shape
@@ -2104,6 +2152,7 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     predicting = torch.full_like(ids, total)
     predicting[:, start] = (lengths.cumsum(0) - 1)[which]
     predicting[:, start + 1 : start + 1 + reach] = responses
+    predicting.masked_fill_(piece["response_mask"] == 0, total)
     return Layout(
         ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
         positions=torch.cat([x.flatten() for x in positions])[there],
@@ -2112,6 +2161,7 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
         texts=texts,
         back=there.nonzero().squeeze(1),
         predicting=predicting,
+        kept=kept_of(predicting, total),
         seen=seen[:1] if bool((lengths == width).all()) else seen,
     )
 
@@ -2120,8 +2170,14 @@ def rows_at(x, places):
     """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
     import torch
 
-    flat = torch.cat([x, x.new_zeros(1, *x.shape[1:])]).flatten(1)
-    found = torch.nn.functional.embedding(places, flat, padding_idx=len(x))
+    return some_rows_at(torch.cat([x, x.new_zeros(1, *x.shape[1:])]), places, padding_idx=len(x))
+
+
+def some_rows_at(x, places, **kwargs):
+    """The same, the last row where a place is N."""
+    import torch
+
+    found = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
     return found.view(*places.shape, *x.shape[1:])
 
 
@@ -2239,7 +2295,7 @@ def check_logits(models: Models) -> None:
 
 
 def line_states(model, layout: Layout):
-    """Hidden states [B, T, H] that predict the tokens of responses, 0 elsewhere; each prompt is run once."""
+    """Hidden states [B, T, H] that predict the tokens that were sampled, 0 elsewhere."""
     out = below_the_head(model)(
         input_ids=layout.ids[None],
         position_ids=layout.positions[None],
@@ -2253,8 +2309,8 @@ def line_states(model, layout: Layout):
 def predicting_states(model, piece: dict):
     """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
 
-    Where `share_prompts` has found that a network can, and it saves time, a common prompt is run once for all of its
-    rows, and no pad; the states that predict a prompt's own tokens are then 0.
+    Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
+    all of its rows; the states that predict what was not sampled are then 0.
     """
     import torch
 

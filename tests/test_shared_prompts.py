@@ -9,8 +9,9 @@ from conftest import save_random_model
 
 from parts import forward
 from parts.batches import collate, micro_batches, trimmed
+from parts.cache_probe import can_share
 from parts.forward import predicting_states, token_logprobs
-from parts.shared_prompts import cost_of_pass, layout_of, length_that_shares, shared_length
+from parts.shared_prompts import cost_of_pass, layout_of, length_that_shares, set_attention, shared_length
 from programs.on_policy_distillation import experience as od_experience
 from programs.on_policy_distillation import models as od_models
 from programs.on_policy_distillation import settings as od_settings
@@ -36,8 +37,8 @@ def saved(tmp_path_factory):
     return get
 
 
-def made_up_samples(turns=False):
-    """Samples of three prompts in turns; with `turns`, not all of a response was sampled."""
+def made_up_samples(turns=False, alone=False):
+    """Samples of three prompts in turns; with `turns`, not all of a response was sampled; `alone`, prompts differ."""
     draws, samples = torch.Generator().manual_seed(5), []
     for i, length in enumerate(REPLIES):
         sample = {
@@ -48,6 +49,8 @@ def made_up_samples(turns=False):
         sample |= {"score": float(torch.randn((), generator=draws)), "teacher": 0}
         if turns:
             sample["response_mask"] = [int(t < 2 or t > 4) for t in range(length)]
+        if alone:
+            sample["prompt_ids"] = [200 + i, *PROMPTS[i % 3]]
         samples.append(sample)
     return samples
 
@@ -79,7 +82,7 @@ def relative(a, b) -> float:
     return float((a - b).norm() / b.norm())
 
 
-def ppo_figures(folder, shared, turns=False, **given):
+def ppo_figures(folder, shared, turns=False, alone=False, **given):
     """(batch, sums, gradients) of one minibatch of all samples in ppo_train.py."""
     config = settings.Config(model=folder, batch_size=12, max_new_tokens=16, share_prompts=shared, **given)
     torch.manual_seed(0)
@@ -89,7 +92,7 @@ def ppo_figures(folder, shared, turns=False, **given):
             torch.nn.init.normal_(p, std=0.05)
     if loaded.critic:
         torch.nn.init.normal_(loaded.critic.head.weight, std=0.1)
-    batch = experience.make_experience(config, loaded, made_up_samples(turns), config.kl_coef)
+    batch = experience.make_experience(config, loaded, made_up_samples(turns, alone), config.kl_coef)
     if "old_logprobs" in batch:
         noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.1
         batch["old_logprobs"] += noise * batch["response_mask"]
@@ -107,6 +110,9 @@ CASES = {
     "groups that are split": GRPO | {"micro_batch_tokens": 30},
     "turns": GRPO | {"turns": True, "entropy_coef": 0.01},
     "recomputed layers": GRPO | {"gradient_checkpointing": True},
+    "prompts of their own": {"algorithm": "ppo", "alone": True},
+    "prompts of their own, turns": {"algorithm": "ppo", "alone": True, "turns": True, "entropy_coef": 0.01},
+    "prompts of their own, recomputed": {"algorithm": "ppo", "alone": True, "gradient_checkpointing": True},
     "recomputed layers, split": {"algorithm": "ppo", "gradient_checkpointing": True, "micro_batch_tokens": 40},
 }
 
@@ -118,7 +124,9 @@ def test_experience_loss_and_every_gradient_are_those_of_the_plain_way(saved, li
     assert not lines
     batch, sums, gradients = ppo_figures(saved(family), True, **CASES[case])
     once = sum(map(len, PROMPTS)) + sum(REPLIES) - len(REPLIES)
-    passes = {"a critic of its own": 5, "a shared critic": 3}.get(case, 3)  # policy, reference, and the update's
+    if CASES[case].get("alone"):
+        once = 4 * sum(map(len, PROMPTS)) + sum(REPLIES)
+    passes = 3 if CASES[case]["algorithm"] == "grpo" or "shared" in case else 5  # policy, reference, and the update's
     assert min(lines) < once if "micro_batch_tokens" in CASES[case] else lines == [once] * passes
     for name, x in plain[0].items():
         torch.testing.assert_close(batch[name], x, rtol=0, atol=1e-5)
@@ -208,13 +216,57 @@ def test_rows_longer_than_a_window_go_the_plain_way(saved, lines, tmp_path, caps
         torch.testing.assert_close(found, expected.roll(1, 1)[piece["response_mask"].bool()], rtol=0, atol=2e-5)
 
 
-def test_one_row_a_prompt_without_pads_goes_the_plain_way(saved):
+def test_rows_of_one_length_are_attended_to_where_they_stand(saved, lines):
     samples = [sample | {"response_ids": [9] * 4, "rollout_logprobs": [0.0] * 4} for sample in made_up_samples()]
     for i, sample in enumerate(samples):
         sample["prompt_ids"] = [20 + i, 7, 8, 9]
     batch = collate(samples, 0, CPU)
-    assert layout_of(batch, math.inf) is None
-    assert layout_of(collate(made_up_samples(), 0, CPU), math.inf) is not None
+    assert layout_of(batch, math.inf).back is None
+    assert layout_of(collate(made_up_samples(alone=True), 0, CPU), math.inf).back is not None
+    assert layout_of(batch, 7) is None
+    policy = models.load_models(settings.Config(model=saved(), **GRPO, batch_size=12), CPU).policy
+    lines.clear()
+    with torch.no_grad():
+        found = predicting_states(policy, batch)[:, 4:]
+        expected = forward.plain_states(policy, batch["input_ids"], batch["attention_mask"])[:, 3:-1]
+    assert lines == [12 * 7]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------ the last layer
+
+
+@pytest.mark.parametrize("given", [{}, {"alone": True}, {"turns": True}])
+def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
+    policy = models.load_models(settings.Config(model=saved(), **GRPO, batch_size=12), CPU).policy
+    batch, seen = collate(made_up_samples(**given), 0, CPU), []
+    for layer in policy.model.layers:
+        layer.mlp.down_proj.register_forward_hook(lambda module, args, output: seen.append(output.shape[:-1].numel()))
+    with torch.no_grad():
+        predicting_states(policy, batch)
+        forward.plain_states(policy, batch["input_ids"], batch["attention_mask"])  # where nothing is known of the rows
+    last = int(batch["response_mask"].sum()) - (0 if "alone" in given else 12 - 3)  # the last token of 3 prompts
+    assert seen[len(seen) // 2 - 1] == last < seen[0]
+    assert set(seen[len(seen) // 2 :]) == {batch["input_ids"].numel()}
+
+
+def test_an_mlp_that_must_see_all_tokens_does_so(saved):
+    config = settings.Config(model=saved(), **GRPO, batch_size=12)
+    loaded = models.load_models(config, CPU)
+    set_attention(loaded.policy, "sdpa")
+    mlp = loaded.policy.model.layers[-1].mlp
+    real = mlp.forward
+
+    def forward_of_many(x):
+        if x.shape[:-1].numel() < 25:
+            raise RuntimeError("too few")
+        return real(x)
+
+    mlp.forward = forward_of_many
+    assert can_share(config, loaded, loaded.policy)
+    assert length_that_shares(loaded.policy) == math.inf
+    with torch.no_grad():
+        predicting_states(loaded.policy, trimmed(collate(made_up_samples(), 0, CPU), torch.tensor([0, 1, 2]))[0])
 
 
 # ------------------------------------------------------------------------------------------------ micro-batches

@@ -212,8 +212,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     return found
 
 
-def sharing_gap(config: BaseConfig, models: Models, network) -> float:
-    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`."""
+def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
+    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`.
+
+    Args:
+        narrow: as of `set_attention`.
+    """
     import torch
 
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0], padded=True)
@@ -225,7 +229,7 @@ def sharing_gap(config: BaseConfig, models: Models, network) -> float:
     layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
     with torch.no_grad(), autocast(config, models.device):
         expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
-        set_attention(network, SHARED_PROMPTS)
+        set_attention(network, SHARED_PROMPTS, narrow)
         found = line_states(network, layout)[asked]
         again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
     pairs = [(a, b) for states in (found, again) for a, b in zip(states, expected, strict=True)]
@@ -243,9 +247,11 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
     if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
         return True
     limit = sharing_limit(config, models.device)
-    if implementation == "sdpa" and holds(lambda: sharing_gap(config, models, network), limit):
-        return True
-    set_attention(network, implementation)
+    for narrow in (True, False):
+        gap = functools.partial(sharing_gap, config, models, network, narrow)
+        if implementation == "sdpa" and holds(gap, limit):
+            return True
+        set_attention(network, implementation)
     return False
 
 

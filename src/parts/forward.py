@@ -111,7 +111,7 @@ def check_logits(models: Models) -> None:
 
 
 def line_states(model, layout: Layout):
-    """Hidden states [B, T, H] that predict the tokens of responses, 0 elsewhere; each prompt is run once."""
+    """Hidden states [B, T, H] that predict the tokens that were sampled, 0 elsewhere."""
     out = below_the_head(model)(
         input_ids=layout.ids[None],
         position_ids=layout.positions[None],
@@ -125,8 +125,8 @@ def line_states(model, layout: Layout):
 def predicting_states(model, piece: dict):
     """Hidden states [B, T, H] that predict each token: entry t is the state after token t - 1 (t = 0 has none).
 
-    Where `share_prompts` has found that a network can, and it saves time, a common prompt is run once for all of its
-    rows, and no pad; the states that predict a prompt's own tokens are then 0.
+    Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
+    all of its rows; the states that predict what was not sampled are then 0.
     """
     import torch
 
