@@ -100,6 +100,16 @@ def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
     assert reward([""], [right], [["not Python at all"]]) == [None]
 
 
+def test_the_number_reward_pays_one_final_number(folder):
+    write_files(RECIPES["A final number, as in GSM8K"], folder)
+    reward = load_module(folder / "gsm8k.py", "recipe_number").correct
+    gold = "6 * 200 = 1200\n#### 1,200"
+    right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200", [{"content": "#### 1200"}]]
+    wrong = ["1200", "#### 12", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
+    assert reward(right, [gold] * 5) == [1.0] * 5 and reward(wrong, [gold] * 8) == [0.0] * 8
+    assert reward(["#### 3", "#### -3"], ["no number", "#### -3"]) == [None, 1.0]
+
+
 def test_blocks_to_paste_are_short_and_listed():
     for name, text in RECIPES.items():
         blocks = sum(len(body.splitlines()) for _, _, body in FENCE.findall(text))
