@@ -110,6 +110,17 @@ def test_the_number_reward_pays_one_final_number(folder):
     assert reward(["#### 3", "#### -3"], ["no number", "#### -3"]) == [None, 1.0]
 
 
+def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder, monkeypatch):
+    write_files(RECIPES["A final number, as in GSM8K"], folder)
+    write_files(RECIPES["A TRL reward in verl"], folder)
+    monkeypatch.syspath_prepend(str(folder))
+    verl = load_module(folder / "verl_reward.py", "recipe_verl_reward")
+    texts = ["#### 7", "#### 8", "#### 7 #### 7", ""]
+    scores = [verl.compute_score("d", text, "so #### 7", extra_info={"index": 0}) for text in texts]
+    assert scores == verl.correct(texts, ["so #### 7"] * 4) == [1.0, 0.0, 0.0, 0.0]
+    assert verl.compute_score("d", "#### 7", "nothing") == 0.0 and verl.correct(["#### 7"], ["nothing"]) == [None]
+
+
 def test_blocks_to_paste_are_short_and_listed():
     for name, text in RECIPES.items():
         blocks = sum(len(body.splitlines()) for _, _, body in FENCE.findall(text))
