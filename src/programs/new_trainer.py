@@ -244,7 +244,10 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
     missing = [f"--{name}" for name in required if name not in given]
     started = any(name in given for name in OF_A_RUN)
-    need(not (started and missing), f"got no {', '.join(missing)}; expected it for the check; try it, or no run's flag")
+    need(
+        not (started and missing),
+        f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
+    )
     out = Path(given.get("out", ""))
     need("out" not in given or not out.exists(), f"got --out {out}, which exists; expected a new folder")
     for name in args.change:
