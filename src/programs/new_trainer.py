@@ -105,40 +105,44 @@ def with_change(source: str, kind: str, name: str) -> str:
     return source
 
 
-def with_file(source: str, setting: str, spec: str) -> str:
-    """The page with the code of FILE.py:name before its Config, and FILE.py:name of itself as the setting's default.
+def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
+    """(imports, other statements with the comments above them, functions and classes) of a Python file, as source.
 
-    Imports of the file follow those of the page, without `from __future__`; a block `if __name__ == ...` is left out.
+    Its docstring, `from __future__` and a block `if __name__ == ...` are left out.
     """
-    file, _, name = spec.rpartition(":")
-    need(Path(file).is_file(), f"got --{setting} {spec!r}; expected FILE.py:name with a file that exists")
     text = Path(file).read_text(encoding="utf-8")
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    first = body[1:] if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) else body
-    start = next((node.lineno - 1 for node in first), 0)
-    imports, kept, lines = [], [], text.splitlines()
-    for node in first:
+    imports, kept, names, lines, end = [], [], [], text.splitlines(), 0
+    for node in body:
         begin = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", []))]) - 1
-        said, above = "\n".join(lines[begin : node.end_lineno]), [x for x in lines[start:begin] if x.strip()]
-        start = node.end_lineno
+        said = "\n".join([*(x for x in lines[end:begin] if x.strip()), *lines[begin : node.end_lineno]])
+        end, is_text = node.end_lineno, isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            imports += [said] if getattr(node, "module", "") != "__future__" and f"\n{said}\n" not in source else []
-        elif not (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)):
-            kept.append("\n".join([*above, said]))
-    theirs = {x.name for x in first if isinstance(x, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)}
-    both = sorted(theirs & {*outline(source)})
+            imports += [ast.unparse(node)] if getattr(node, "module", "") != "__future__" else []
+        elif not is_main and not is_text:
+            kept.append(said)
+            names += [node.name] if hasattr(node, "name") else []
+    return imports, kept, names
+
+
+def with_file(source: str, setting: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, and its own FILE.py:name as the setting's default."""
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got --{setting} {spec!r}; expected FILE.py:name with a file that exists")
+    imports, kept, theirs = parts_of(file)
+    imports = [line for line in imports if f"\n{line}\n" not in source]
+    both = sorted({*theirs} & {*outline(source)})
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names with --inline; try renaming")
-    need(
-        name in theirs,
-        f"got --{setting} {spec!r}, which {file} does not define; expected one of {', '.join(sorted(theirs))}",
-    )
+    known = f"which {file} does not define; expected one of {', '.join(theirs)}"
+    need(name in theirs, f"got --{setting} {spec!r}, {known}")
     head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
-    own = f"{{__file__}}:{name}"
-    page = head + "".join(f"\n{line}" for line in imports) + "\n\n\n" + "\n\n\n".join(kept) + marker + tail
-    return re.sub(rf"^(    {setting}: str)(?: = .*?)?(?=  # |$)", rf'\1 = f"{own}"', page, count=1, flags=re.MULTILINE)
+    page = "\n".join([head, *imports]) + "\n\n\n" + "\n\n\n".join(kept) + marker + tail
+    line = re.compile(rf"^(    {setting}: str)(?: = .*?)?(?=  # |$)", re.MULTILINE)
+    return line.sub(lambda found: f'{found[1]} = f"{{__file__}}:{name}"', page, count=1)
 
 
 def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
