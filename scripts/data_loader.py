@@ -2407,7 +2407,14 @@ def make_command() -> argparse.ArgumentParser:
     flag("system_prompt", "file with a system prompt for prompts that have none", type=Path, metavar="FILE")
     flag("shuffle", "shuffle the output by this seed", type=int, metavar="SEED")
     flag("map", "field=column, the column perhaps a dotted path", action="extend", nargs="+", metavar="F=C", default=[])
-    flag("drop", "columns to leave out", action="extend", nargs="+", metavar="COLUMN", default=[])
+    flag(
+        "drop",
+        "columns to leave out, those that are added (source, id) too",
+        action="extend",
+        nargs="+",
+        metavar="COLUMN",
+        default=[],
+    )
     flag(
         "on_bad",
         "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
@@ -2533,7 +2540,7 @@ class Run:
             if looks:
                 self.stats.add(row, self.reader.current)
             if args.out:
-                self.good.add(json_line(row))
+                self.good.add(json_line({name: value for name, value in row.items() if name not in args.drop}))
             if args.split:
                 self.prompts.append(same_prompt(row["prompt"]))
 

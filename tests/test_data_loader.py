@@ -1352,6 +1352,8 @@ def test_text_separator_and_dropped_columns(tmp_path):
     assert read_jsonl(out)[0]["prompt"] == [user("First line\nof one prompt")] and len(read_jsonl(out)) == 3
     assert command(FILES / "gsm8k.jsonl", "--drop", "solution", "answer", "--out", out).returncode == 0
     assert set(read_jsonl(out)[0]) == {"prompt", "source", "id"}
+    assert command(FILES / "gsm8k.jsonl", "--drop", "solution", "source", "id", "--out", out).returncode == 0
+    assert set(read_jsonl(out)[0]) == {"prompt", "answer"}
 
 
 def test_output_over_its_input(tmp_path):

@@ -316,6 +316,16 @@ def test_critic_below_and_at_0_is_a_finding(tmp_path, steps, rise):
     assert diagnose.main([str(run)]) == 1  # and not "healthy"
 
 
+@pytest.mark.parametrize("taught", [True, False])
+def test_entropy_that_a_teacher_lowers_is_no_collapse(taught, tmp_path):
+    rows = [
+        {"step": step, "policy/entropy": 1.0 / step, "reward/mean": 0.5, "time/rollout": 1.0} for step in range(1, 31)
+    ]
+    rows = [row | {"kl/teacher": 0.5 / row["step"]} for row in rows] if taught else rows
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert ("entropy-collapse" in ids(tmp_path, "finding")) is not taught
+
+
 @pytest.mark.parametrize(
     "variances",
     [

@@ -164,7 +164,7 @@ def check_repetition(run: LoggedRun):
 
 
 def check_entropy(run: LoggedRun):
-    """Entropy that falls without buying score, or explodes."""
+    """Entropy that falls without buying score, or explodes; what one is taught by a teacher may be sharp."""
     values = run.values("entropy")
     if len(values) < TREND_STEPS:
         return
@@ -172,7 +172,8 @@ def check_entropy(run: LoggedRun):
     half = run.values("score")[len(run.values("score")) // 2 :]
     rising = trend(half) > 0 or trend(run.values("score")) > 0
     saw = f"entropy went from {first:.3g} to {last:.3g} nats a token"
-    if 0.01 < first and last < 0.2 * first and not is_solved(run) and not rising:
+    taught = any("kl/teacher" in row for row in run.rows)
+    if 0.01 < first and last < 0.2 * first and not is_solved(run) and not rising and not taught:
         yield run.find("entropy-collapse", "entropy", saw + " and the score does not rise")
     if last > max(2 * first, first + 0.2) and (collapse(run) or not gained(run)):
         yield run.find("entropy-explosion", "entropy", saw + " without a gain in correctness")
