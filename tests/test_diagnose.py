@@ -316,6 +316,25 @@ def test_critic_below_and_at_0_is_a_finding(tmp_path, steps, rise):
     assert diagnose.main([str(run)]) == 1  # and not "healthy"
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, True),
+        ({"minibatches": 2}, False),
+        ({"updates": 2}, False),
+        ({"num_iterations": 3}, False),
+        ({"epochs": 1}, True),
+    ],
+)
+def test_a_page_that_updates_several_times_may_clip_at_the_first_step(settings, told, tmp_path):
+    rows = [
+        {"step": step, "policy/clip_frac": 0.1, "reward/mean": 0.1 * step, "kl/approx": 0.01} for step in range(1, 12)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "settings.json").write_text(json.dumps({"group_size": 8, **settings}))
+    assert ("ratio-first-update" in ids(tmp_path, "finding")) is told
+
+
 @pytest.mark.parametrize("taught", [True, False])
 def test_entropy_that_a_teacher_lowers_is_no_collapse(taught, tmp_path):
     rows = [

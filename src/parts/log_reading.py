@@ -177,11 +177,15 @@ def our_settings(config: dict) -> tuple[str, dict]:
     return "", {}
 
 
+# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
+REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
+
+
 def page_settings(given: dict) -> dict:
     """What the checks want to know of a one-page trainer's settings.json."""
     settings = {"group_size": given.get("group_size"), "max_length": given.get("max_new_tokens")}
     settings |= {"temperature": given.get("temperature"), "grouped": "group_size" in given}
-    settings |= {"updates": (given.get("epochs") or 1) * (given.get("minibatches") or 1)}
+    settings |= {"updates": math.prod(given.get(name) or 1 for name in REPEATS)}
     return settings | {"critic_warmup": given.get("critic_warmup_steps", 0), "value_clip": given.get("value_clip", 0)}
 
 
