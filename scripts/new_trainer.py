@@ -282,7 +282,7 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     need(fresh, f"got FILE {args.file}, which exists; expected a new name; try --force")
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
     missing = [f"--{name}" for name in required if name not in given]
-    started = any(name in given for name in OF_A_RUN)
+    started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
     need(
         not (started and missing),
         f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",

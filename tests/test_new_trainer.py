@@ -192,6 +192,13 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     assert sorted(x.name for x in folder.iterdir()) == before and (folder / "my.py").read_text() == REWARD
 
 
+def test_a_page_can_be_written_with_its_reward_inside_and_no_run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert new.main(["ppo", "mine.py", "--reward", "my.py:reward", "--inline"]) == 0
+    assert "selfcheck" not in json.loads(capsys.readouterr().out)
+    assert 'reward: str = f"{__file__}:reward"' in (folder / "mine.py").read_text()
+
+
 def test_a_name_that_the_page_has_too_is_refused(folder):
     (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):
