@@ -3,6 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6"]
 # ///
 """Write a training script of your own from a page of templates/, check it with your model, train with it: one command.
 
@@ -19,8 +20,9 @@ a change that references/templates.md has, such as `--change token_mean`; --list
 --inline copies the reward's or environment's file into FILE too.
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
-start the run again, the accuracy before and after, and what diagnose.py found. Progress goes to stderr. Ctrl-C and
-SIGTERM end the training early, saved and evaluated.
+start the run again, the accuracy before and after, what diagnose.py found, whether the saved model loads and by how
+much its weights differ from the start's. Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and
+evaluated.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -249,8 +251,24 @@ def checked(file: str, flags: list[str]) -> dict:
     return {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
 
 
-def trained(file: str, flags: list[str], out: Path) -> dict:
-    """Train with the file; what the run says of itself, and what diagnose.py says of it."""
+def saved(start: str, out: Path) -> dict:
+    """Whether the model in a run's folder loads, and how far it has moved from the model that the run started with."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        AutoTokenizer.from_pretrained(out)
+        before, after = (
+            AutoModelForCausalLM.from_pretrained(x, dtype=torch.float32).state_dict() for x in (start, out)
+        )
+        change = max((after[name] - x).abs().max().item() for name, x in before.items())
+    except Exception as error:  # whatever a folder that is not right makes transformers raise
+        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
+    return {"loads": True, "largest_weight_change": change}
+
+
+def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
+    """Train with the file; what the run says of itself, what diagnose.py says of it, and what it saved."""
     code, ended_by = follow([sys.executable, file, *flags], stdout=sys.stderr)
     found = {"exit_code": code, "ended_by": ended_by, "out": str(out)}
     if (out / "metrics.jsonl").is_file():
@@ -267,6 +285,7 @@ def trained(file: str, flags: list[str], out: Path) -> dict:
         found |= {
             "verdict": judged["verdict"],
             "findings": [x for x in judged["findings"] if x["severity"] == "finding"],
+            "saved_model": saved(model, out),
         }
     return found
 
@@ -308,8 +327,9 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
-    report["run"] = trained(args.file, flags, out)
-    bad = report["run"]["exit_code"] or report["run"].get("findings")
+    report["run"] = trained(args.file, flags, given["model"], out)
+    lost = not report["run"].get("saved_model", {"loads": True})["loads"]
+    bad = report["run"]["exit_code"] or report["run"].get("findings") or lost
     return 128 + report["run"]["ended_by"] if report["run"]["ended_by"] else int(bool(bad)), report
 
 

@@ -5,7 +5,6 @@
     A    = (score - mean of its prompt's group) / (standard deviation of the group + 1e-6), for each of its tokens
     loss = mean over completions of their token mean of max(-A ratio, -A clip(ratio, 1 - low, 1 + high))
 Shao 2024 (arXiv 2402.03300). Comments at the lines name what Dr. GRPO, RLOO, DAPO and GSPO have there.
-
 Left out, and in scripts/ppo_train.py: reference KL, resume, LoRA, several GPUs, vLLM, presets, more and async rewards.
 """
 
@@ -37,7 +36,8 @@ class Config:  # all settings; each is a flag
     seed: int = 0
     prompts: int = 16  # a step
     group_size: int = 8  # completions of each prompt
-    minibatches: int = 1  # optimizer steps for each batch
+    epochs: int = 1  # passes over each batch; from the second update on the clip acts
+    minibatches: int = 1  # optimizer steps in each pass
     micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
     max_prompt_tokens: int = 1024  # longer prompts are left out
     max_new_tokens: int = 256
@@ -197,8 +197,7 @@ def accumulate_gradients(config, models, batch, rows):
         weight = mask / (len(rows) * mask.sum(1, keepdim=True))
         # DAPO: weight = mask / batch["response_mask"][rows].sum(). Dr. GRPO: mask / (len(rows) * config.max_new_tokens)
         logprobs, entropy = token_logprobs(config, models.policy, piece)
-        # GSPO: d = ((logprobs - old) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
-        #       loss, ratio, clipped = policy_loss(d.detach() + logprobs - logprobs.detach(), d * 0, ...)
+        # GSPO: m = mean of logprobs - old, [B, 1]; policy_loss(m.detach() + logprobs - logprobs.detach(), m * 0, ...)
         loss, ratio, clipped = policy_loss(logprobs, old, advantages, config.clip_eps_low, config.clip_eps_high)
         (loss * weight).sum().backward()
         sums += (torch.stack([loss, clipped, entropy, ratio - 1 - ratio.log()]).detach() * weight).sum((1, 2))
@@ -207,17 +206,18 @@ def accumulate_gradients(config, models, batch, rows):
 
 def update(config, models, optimizer, batch, step):
     """The optimizer steps for a batch; returns their mean metrics."""
-    total = 0.0
-    for rows in torch.randperm(len(batch["scores"])).chunk(config.minibatches):
-        sums = accumulate_gradients(config, models, batch, rows)
-        norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
-        total += torch.stack([*sums, norm]) / config.minibatches
-        if not total.isfinite().all():
-            sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
-        optimizer.step()
-        optimizer.zero_grad()
+    seen = []
+    for _ in range(config.epochs):
+        for rows in torch.randperm(len(batch["scores"])).chunk(config.minibatches):
+            sums = accumulate_gradients(config, models, batch, rows)
+            norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
+            seen.append(torch.stack([*sums, norm]))
+            if not seen[-1].isfinite().all():
+                sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
+            optimizer.step()
+            optimizer.zero_grad()
     names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx", "optim/grad_norm")
-    return dict(zip(names, total.tolist(), strict=True))
+    return dict(zip(names, torch.stack(seen).mean(0).tolist(), strict=True))
 
 
 def train(config):

@@ -7,7 +7,6 @@ Game is a class, as of TRL's environment_factory, with `reply` in place of tools
     reply(text) -> str | None     the user's words after an answer; None ends the conversation
     get_reward() -> float         the return, asked for at the end
 What was sampled is never encoded again, and alone is trained; between answers stands what the chat template has there.
-
 Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environments, and all that grpo.py leaves out.
 """
 
@@ -38,7 +37,8 @@ class Config:  # all settings; each is a flag
     seed: int = 0
     prompts: int = 16  # a step
     group_size: int = 8  # conversations from each prompt
-    minibatches: int = 1  # optimizer steps for each batch
+    epochs: int = 1  # passes over each batch; from the second update on the clip acts
+    minibatches: int = 1  # optimizer steps in each pass
     micro_batch: int = 16  # rows in one forward and backward pass: lower it when memory runs out
     max_turns: int = 4  # answers in a conversation
     max_new_tokens: int = 256  # of an answer
@@ -256,17 +256,18 @@ def accumulate_gradients(config, models, batch, rows):
 
 def update(config, models, optimizer, batch, step):
     """The optimizer steps for a batch; returns their mean metrics."""
-    total = 0.0
-    for rows in torch.randperm(len(batch["scores"])).chunk(config.minibatches):
-        sums = accumulate_gradients(config, models, batch, rows)
-        norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
-        total += torch.stack([*sums, norm]) / config.minibatches
-        if not total.isfinite().all():
-            sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
-        optimizer.step()
-        optimizer.zero_grad()
+    seen = []
+    for _ in range(config.epochs):
+        for rows in torch.randperm(len(batch["scores"])).chunk(config.minibatches):
+            sums = accumulate_gradients(config, models, batch, rows)
+            norm = torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
+            seen.append(torch.stack([*sums, norm]))
+            if not seen[-1].isfinite().all():
+                sys.exit(f"error: step {step}: got a loss or gradient that is not finite; try a lower --lr")
+            optimizer.step()
+            optimizer.zero_grad()
     names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx", "optim/grad_norm")
-    return dict(zip(names, total.tolist(), strict=True))
+    return dict(zip(names, torch.stack(seen).mean(0).tolist(), strict=True))
 
 
 def train(config):

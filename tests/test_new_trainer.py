@@ -4,12 +4,14 @@ import ast
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
 
 new = load_script("new_trainer")
@@ -115,6 +117,7 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short to judge" and len(run["last_samples"]) == 2
     assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 8
+    assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
     again = report["command"].replace("--out run", "--out again").split()
     assert (
         subprocess.run([sys.executable, *again[1:]], cwd=folder, env=script_env(), capture_output=True).returncode == 0
@@ -203,6 +206,23 @@ def test_a_name_that_the_page_has_too_is_refused(folder):
     (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):
         new.with_file(new.page_text("ppo"), "reward", f"{folder}/my.py:gae")
+
+
+def test_the_saved_model_is_compared_with_the_start(tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    assert new.saved(str(TINY_LM), TINY_LM) == {"loads": True, "largest_weight_change": 0.0}
+    moved = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
+    with torch.no_grad():
+        moved.model.norm.weight[3] -= 0.25
+    moved.save_pretrained(tmp_path / "moved")
+    shutil.copy(TINY_LM / "tokenizer.json", tmp_path / "moved")
+    shutil.copy(TINY_LM / "tokenizer_config.json", tmp_path / "moved")
+    found = new.saved(str(TINY_LM), tmp_path / "moved")
+    assert found["loads"] and found["largest_weight_change"] == pytest.approx(0.25, abs=1e-6)
+    (tmp_path / "moved" / "model.safetensors").write_bytes(b"cut off")
+    broken = new.saved(str(TINY_LM), tmp_path / "moved")
+    assert not broken["loads"] and "Error" in broken["error"]
 
 
 @pytest.mark.long

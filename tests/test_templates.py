@@ -1,6 +1,7 @@
 """templates/ppo.py, grpo.py, distillation.py: their numbers are those of the scripts, and their command lines work."""
 
 import ast
+import copy
 import dataclasses
 import json
 import os
@@ -250,6 +251,31 @@ def test_experience_of_ppo_is_the_scripts(models, batch):
     metrics = ppo.update(settings, models, optimizer, got, step=1)
     expected = script.explained_variance(known["values"], returns, mask)
     assert metrics["value/explained_variance"] == pytest.approx(expected, abs=1e-8)
+
+
+def test_two_epochs_of_grpo_are_two_updates_and_in_the_second_the_clip_acts(models, batch):
+    batch["advantages"] = torch.tensor([1.0, -1.0, 0.5, -0.5])[:, None] * batch["response_mask"]
+    batch["old_logprobs"] = batch["rollout_logprobs"]
+    settings = grpo.Config(model="", data="", reward="", epochs=2, minibatches=3)  # four rows make two chunks of two
+    start = copy.deepcopy(models.policy.state_dict())
+    torch.manual_seed(3)
+    sizes, seen = [], []
+    optimizer = torch.optim.SGD(models.policy.parameters(), lr=1.0)
+    for rows in [rows for _ in range(2) for rows in torch.randperm(4).chunk(3)]:
+        seen.append(grpo.accumulate_gradients(settings, models, batch, rows))
+        torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        sizes.append(len(rows))
+    expected = torch.cat([p.detach().flatten().clone() for p in models.policy.parameters()])
+    models.policy.load_state_dict(start)
+    torch.manual_seed(3)
+    metrics = grpo.update(settings, models, torch.optim.SGD(models.policy.parameters(), lr=1.0), batch, step=1)
+    assert sizes == [2] * 4
+    assert_same(torch.cat([p.detach().flatten() for p in models.policy.parameters()]), expected)
+    mean = torch.stack(seen).mean(0)  # loss, clipped, entropy, KL of old and new
+    assert metrics["policy/loss"] == pytest.approx(mean[0].item()) and mean[1] > 0 and seen[0][1] == 0
+    assert metrics["policy/clip_frac"] == pytest.approx(mean[1].item()) and metrics["kl/approx"] > 0
 
 
 DISTILLATION = {"model": "", "data": "", "reward": "", "teacher": "", "temperature": 0.7}
