@@ -42,6 +42,9 @@ build: setup  ## write scripts/ and the reward library from src/
 
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm
 
+# runs and engines of a file are shared by its tests
+BY_FILE := -n $(JOBS) --dist loadfile
+
 test: setup  ## run the tests of .venv but the long ones; what is skipped is listed with its reason
 	$(PYTEST) -m "not long" $(ARGS) $(NONE_FITS)
 
@@ -49,13 +52,13 @@ test-long: setup  ## the long ones: whole runs, two processes, killed and resume
 	$(PYTEST) -m long $(ARGS) $(NONE_FITS)
 
 test-verl: setup-verl  ## those of verl, its real trainer on the CPU included: some minutes
-	.venv-verl/bin/python -m pytest tests/with_verl $(ARGS) $(NONE_FITS)
+	.venv-verl/bin/python -m pytest $(BY_FILE) tests/with_verl $(ARGS) $(NONE_FITS)
 
 test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
 	@if [ -e .venv-vllm/without ]; then \
 	    echo "test-vllm: left out, without $$(cat .venv-vllm/without); make test keeps to what needs no vLLM"; \
 	else \
-	    .venv-vllm/bin/python -m pytest tests/with_vllm $(ARGS) $(NONE_FITS); \
+	    .venv-vllm/bin/python -m pytest $(BY_FILE) tests/with_vllm $(ARGS) $(NONE_FITS); \
 	fi
 
 check: setup  ## lint, format, size budgets, built files as src/ gives them, the notebook as made
