@@ -2029,7 +2029,8 @@ policy/teacher_entropy
   + near policy/entropy late in the run
   ! student's far below: mode seeking; objective forward_kl or jsd
 policy/overlap
-  distillation: share of the student's 8 likeliest tokens that are among the teacher's 8
+  distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256 tokens of each
+    piece
   + high, or rising
   ! low and flat: templates differ, or fine-tune on the teacher's texts first
 policy/ratio_max

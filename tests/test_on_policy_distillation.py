@@ -184,6 +184,16 @@ def test_figures_of_two_distributions():
     assert shared.tolist() == [len(x & y) / 8 for x, y in zip(*best, strict=True)]
 
 
+@pytest.mark.parametrize(("n", "looked_at", "every"), [(1005, 100, 10), (150, 100, 1), (7, 100, 1), (30, 0, 1)])
+def test_overlap_of_some_tokens_has_their_mean(n, looked_at, every):
+    generator = torch.Generator().manual_seed(3)
+    s, t = (torch.log_softmax(torch.randn(n, 30, generator=generator, dtype=torch.float64) * 2, -1) for _ in "st")
+    exact, found = od.gap_figures(s, t), od.gap_figures(s, t, looked_at)
+    assert torch.equal(exact[:, :3], found[:, :3])
+    assert found[:, 3].mean().item() == pytest.approx(exact[::every, 3].mean().item(), abs=1e-6)
+    assert (found[:, 3] > 0).sum() <= len(exact[::every])
+
+
 # ------------------------------------------------------------------------------------------------ sampled token
 
 

@@ -20,7 +20,7 @@ from parts.precision import autocast
 from parts.processes import gather_rows, sum_over_processes
 from parts.shared_prompts import shared_length
 from programs.on_policy_distillation.experience import by_teacher, pieces_of
-from programs.on_policy_distillation.objective import COMPARED, divergence, gap_figures, overlap, with_rest
+from programs.on_policy_distillation.objective import COMPARED, LOOKED_AT, divergence, gap_figures, overlap, with_rest
 from programs.on_policy_distillation.settings import OBJECTIVES, Config
 from programs.on_policy_distillation.teachers import widened
 
@@ -168,7 +168,7 @@ def teacher_view(config: Config, student, known: dict, dist):
     import torch
 
     if dist is not None:
-        return gap_figures(student, dist)
+        return gap_figures(student, dist, LOOKED_AT)
     nothing = student[:, 0] * math.nan
     if "teacher_logprobs" not in known:
         return torch.stack([nothing, -(student.exp() * student).sum(-1), nothing, nothing], -1)
