@@ -30,7 +30,7 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     reward: str = ""  # measured only; FILE.py:f, f(prompt, completion, answer) -> float, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: KL to the teacher and, by the reward, share of scores >= 1, before and after
-    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl, result.json
+    out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 60  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
@@ -190,9 +190,9 @@ def accumulate_gradients(config, models, batch, rows):
 
 def train(config):
     """The whole run; whatever ends it, the policy is saved."""
-    started, out = time.monotonic(), Path(config.out)
-    if out.exists():
-        sys.exit(f"error: got out {config.out!r}, which exists; expected a new folder")
+    started, out = time.monotonic(), Path(config.out).resolve()
+    if (out.exists() and not (out / "settings.json").is_file()) or Path(config.model).resolve().is_relative_to(out):
+        sys.exit(f"error: got out {config.out!r}, which is no earlier run, or has the model; expected a new folder")
     set_seed(config.seed)
     reward, models = load_reward(config.reward) if config.reward else None, load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
@@ -200,6 +200,8 @@ def train(config):
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.batch_size // len(rows))])
     lr = config.lr or (1e-3 if models.policy.num_parameters() < 50e6 else 1e-5)
     optimizer = torch.optim.AdamW(models.policy.parameters(), lr=lr, weight_decay=0.0)
+    if out.exists():  # an earlier run is kept
+        out.rename(next(p for n in range(1, 10**6) if not (p := Path(f"{out}.{n}")).exists()))
     out.mkdir(parents=True)
     (out / "settings.json").write_text(json.dumps(vars(config), indent=1))
 
@@ -248,7 +250,8 @@ def train(config):
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
     models.policy.float()  # the weights as saved; in bf16 sampler and trainer would differ
-    (out / "result.json").write_text(json.dumps(result | evaluate(step, "after") if held_out else {}))
+    if held_out:
+        (out / "result.json").write_text(json.dumps(result | evaluate(step, "after")))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Game is a class, as of TRL's environment_factory, with `reply` in place of tools
     reply(text) -> str | None     the user's words after an answer; None ends the conversation
     get_reward() -> float         the return, asked for at the end
 What was sampled is never encoded again, and alone is trained; between answers stands what the chat template has there.
-Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environments, and all that grpo.py leaves out.
+Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environments, resume, LoRA, several GPUs, vLLM.
 """
 
 import copy
@@ -31,7 +31,7 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     environment: str  # FILE.py:Class
     eval_data: str = ""  # held-out JSONL: accuracy, the share of returns of 1 and above, before and after
-    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl, result.json
+    out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     steps: int = 20  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
     seed: int = 0
@@ -272,9 +272,9 @@ def update(config, models, optimizer, batch, step):
 
 def train(config):
     """The whole run; whatever ends it, the policy is saved."""
-    started, out = time.monotonic(), Path(config.out)
-    if out.exists():
-        sys.exit(f"error: got out {config.out!r}, which exists; expected a new folder")
+    started, out = time.monotonic(), Path(config.out).resolve()
+    if (out.exists() and not (out / "settings.json").is_file()) or Path(config.model).resolve().is_relative_to(out):
+        sys.exit(f"error: got out {config.out!r}, which is no earlier run, or has the model; expected a new folder")
     set_seed(config.seed)
     make, models = load_environment(config.environment), load_models(config)
     check_template(models)
@@ -283,6 +283,8 @@ def train(config):
     order = torch.cat([torch.randperm(len(rows)) for _ in range(1 + config.steps * config.prompts // len(rows))])
     lr = config.lr or (2e-4 if models.policy.num_parameters() < 50e6 else 1e-6)
     optimizer = torch.optim.AdamW(models.policy.parameters(), lr=lr, weight_decay=0.0)
+    if out.exists():  # an earlier run is kept
+        out.rename(next(p for n in range(1, 10**6) if not (p := Path(f"{out}.{n}")).exists()))
     out.mkdir(parents=True)
     (out / "settings.json").write_text(json.dumps(vars(config), indent=1))
 
@@ -319,7 +321,8 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step) if held_out else None}))
+    if held_out:
+        (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class Config:  # all settings; each is a flag
     data: str  # JSONL: `prompt`, a string or chat messages, and any columns
     reward: str  # FILE.py:f, f(prompt, completion, answer) -> float with columns by name, or TRL's batch form
     eval_data: str = ""  # held-out JSONL: accuracy, the share of scores of 1 and above, before and after
-    out: str = "out"  # a new folder: the model for from_pretrained, metrics.jsonl, samples.jsonl, result.json
+    out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
     chat: bool = True  # a string prompt is a user's turn where the tokenizer has a chat template; off: --no_chat
     steps: int = 30  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
@@ -276,9 +276,9 @@ def update(config, models, optimizer, batch, step):
 
 def train(config):
     """The whole run; whatever ends it, the policy is saved."""
-    started, out = time.monotonic(), Path(config.out)
-    if out.exists():
-        sys.exit(f"error: got out {config.out!r}, which exists; expected a new folder")
+    started, out = time.monotonic(), Path(config.out).resolve()
+    if (out.exists() and not (out / "settings.json").is_file()) or Path(config.model).resolve().is_relative_to(out):
+        sys.exit(f"error: got out {config.out!r}, which is no earlier run, or has the model; expected a new folder")
     set_seed(config.seed)
     reward, models = load_reward(config.reward), load_models(config)
     rows = load_rows(config, models.tokenizer, config.data)
@@ -288,6 +288,8 @@ def train(config):
     rates = config.lr or (5e-5 if small else 1e-6), config.critic_lr or (1e-3 if small else 1e-5)
     networks = zip((models.policy, models.critic), rates, strict=True)
     optimizer = torch.optim.AdamW([{"params": [*n.parameters()], "lr": lr} for n, lr in networks], weight_decay=0.0)
+    if out.exists():  # an earlier run is kept
+        out.rename(next(p for n in range(1, 10**6) if not (p := Path(f"{out}.{n}")).exists()))
     out.mkdir(parents=True)
     (out / "settings.json").write_text(json.dumps(vars(config), indent=1))
 
@@ -322,7 +324,8 @@ def train(config):
         models.tokenizer.save_pretrained(out)
         for file in out.iterdir():  # safetensors are written for their owner only
             file.chmod(file.stat().st_mode | out.stat().st_mode & 0o666)
-    (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step) if held_out else None}))
+    if held_out:
+        (out / "result.json").write_text(json.dumps({"before": before, "after": evaluate(step)}))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def test_what_it_shares_with_grpo_is_the_same(name):
 
 def test_it_stays_a_page_and_is_as_long_as_the_documents_say():
     count = len(PAGE.read_text(encoding="utf-8").splitlines())
-    assert count <= 326
+    assert count <= 330
     for document in ("SKILL.md", "README.md"):
         assert re.search(rf"multi_turn.*\({count}\)", (ROOT / document).read_text(encoding="utf-8")), document
 
@@ -451,7 +451,7 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
     for file in out.iterdir():
         assert file.stat().st_mode & 0o777 == 0o640, file.name
     again = run(folder)
-    assert again.returncode == 1 and "which exists" in again.stderr
+    assert again.returncode == 0 and lines(folder / "out.1" / "metrics.jsonl")[0]["step"] == 0, again.stderr
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,11 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder):
     report, page = report_of(done), (ROOT / "templates" / f"{kind}.py").read_text()
     mine = (folder / "mine.py").read_text()
     assert done.returncode == 0 and "selfcheck" not in report and report["lines"] == len(page.splitlines())
-    assert mine == (page.replace("temperature: float = 1.0", "temperature: float = 0.7") if flags else page)
+    own = page.replace("temperature: float = 1.0", "temperature: float = 0.7") if flags else page
+    assert mine.partition("@dataclass")[2] == own.partition("@dataclass")[2]
+    head, pages = (x.partition("\n\nimport ")[0].splitlines() for x in (mine, page))
+    assert " in one file." in head[0] and "    python mine.py --model" in head[2] and "scripts/" not in "".join(head)
+    assert len([1 for a, b in zip(head, pages, strict=True) if a != b]) == 3
     assert report["settings"] == ({"temperature": 0.7} if flags else {})
     lines = mine.splitlines()
     for name, said in report["functions"].items():
@@ -177,7 +181,10 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
         (["grpo", "mine.py", "--inline"], ["--inline without"]),
         (["grpo", "mine.py", *GIVEN, "--reward", "my.py:other", "--inline"], ["my.py:other", "inside, reward"]),
         (["grpo", "mine.py", *GIVEN, "--reward", "no.py:other", "--inline"], ["no.py:other", "file that exists"]),
-        (["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."], ["--out ., which exists"]),
+        (
+            ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
+            ["--out ., which exists and is no earlier run"],
+        ),
         (["grpo", "mine.py", "--kl_coef", "0.1"], ["unrecognized arguments: --kl_coef"]),
         (["grpo", "mine.py", "--lr", "fast"], ["--lr", "invalid float"]),
         (["dpo", "mine.py"], ["invalid choice: 'dpo'"]),

@@ -88,6 +88,13 @@ def settings_of(source: str) -> dict[str, dict]:
     return found
 
 
+def as_own(source: str, kind: str, file: str) -> str:
+    """The page with a head that speaks of the user's file: its name, and nothing of the bundle."""
+    source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)
+    source = source.replace(f"    python {kind}.py ", f"    python {Path(file).name} ", 1)
+    return re.sub(r"^Left out, and in scripts/\w+\.py: ", "Left out: ", source, count=1, flags=re.MULTILINE)
+
+
 def with_default(source: str, name: str, value: object) -> str:
     """The page with another default of a setting; its comment stays."""
     text = f'"{value}"' if isinstance(value, str) else "math.inf" if value == float("inf") else repr(value)
@@ -272,7 +279,8 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         f"got no {', '.join(missing)}; expected it for check and run; try --list, or leave out the others",
     )
     out = Path(given.get("out", ""))
-    need("out" not in given or not out.exists(), f"got --out {out}, which exists; expected a new folder")
+    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
+    need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
     for name in args.change:
         source = with_change(source, args.kind, name)
     own = {name: value for name, value in given.items() if name not in OF_A_RUN}
@@ -282,6 +290,7 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         setting = next((name for name in ("environment", "reward") if name in given), None)
         need(setting, "got --inline without a reward or environment; expected one; try --reward FILE.py:function")
         source = with_file(source, setting, given.pop(setting))
+    source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": args.change}
     report["functions"] = outline(source)
