@@ -191,7 +191,8 @@ def accumulate_gradients(config, models, batch, rows):
 def train(config):
     """The whole run; whatever ends it, the policy is saved."""
     started, out = time.monotonic(), Path(config.out).resolve()
-    if (out.exists() and not (out / "settings.json").is_file()) or Path(config.model).resolve().is_relative_to(out):
+    inside = any(Path(model).resolve().is_relative_to(out) for model in (config.model, config.teacher))
+    if inside or (out.exists() and not (out / "settings.json").is_file()):
         sys.exit(f"error: got out {config.out!r}, which is no earlier run, or has the model; expected a new folder")
     set_seed(config.seed)
     reward, models = load_reward(config.reward) if config.reward else None, load_models(config)

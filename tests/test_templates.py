@@ -406,7 +406,7 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     kept = (out / "model.safetensors").read_bytes()
     again = run(name, folder)
     assert again.returncode == 0 and (folder / "out.1" / "model.safetensors").read_bytes() == kept, again.stderr
-    its_model = run(name, folder, "--model", out)
+    its_model = run(name, folder, "--teacher" if name == "distillation" else "--model", out)
     (out / "settings.json").unlink()
     for refused in (its_model, run(name, folder)):
         assert refused.returncode == 1 and "no earlier run, or has the model" in refused.stderr
