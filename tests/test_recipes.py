@@ -110,6 +110,32 @@ def test_the_number_reward_pays_one_final_number(folder):
     assert reward(["#### 3", "#### -3"], ["no number", "#### -3"]) == [None, 1.0]
 
 
+@pytest.mark.long
+def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    write_files(RECIPES["A final number, as in GSM8K"], folder)
+    reward, seen = load_module(folder / "gsm8k.py", "recipe_number_in_trl").correct, []
+
+    def correct(completions, answer, **kwargs):
+        assert all(
+            len(c) == 1 and c[0]["role"] == "assistant" and isinstance(c[0]["content"], str) for c in completions
+        )
+        scores = reward(completions, answer, **kwargs)
+        seen.extend(zip(answer, scores, strict=True))
+        return scores
+
+    rows = [{"prompt": [{"role": "user", "content": "3+4="}], "answer": x} for x in ("so #### 7", "no number")]
+    assert GRPOConfig(output_dir=str(folder), use_cpu=True, bf16=False).max_completion_length == 512
+    batch = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4, "max_steps": 2}
+    config = GRPOConfig(output_dir=str(folder / "trl"), use_cpu=True, bf16=False, report_to="none", **batch)
+    trainer = GRPOTrainer(str(TINY_LM), reward_funcs=correct, args=config, train_dataset=Dataset.from_list(rows))
+    trainer.train()
+    assert dict(seen) == {"so #### 7": 0.0, "no number": None}
+    assert all(p.isfinite().all() for p in trainer.model.parameters())
+
+
 def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder, monkeypatch):
     write_files(RECIPES["A final number, as in GSM8K"], folder)
     write_files(RECIPES["A TRL reward in verl"], folder)
