@@ -215,6 +215,15 @@ def test_a_name_that_the_page_has_too_is_refused(folder):
         new.with_file(new.page_text("ppo"), "reward", f"{folder}/my.py:gae")
 
 
+def test_what_an_earlier_run_left_is_not_told_of_a_run_that_did_not_begin(tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "metrics.jsonl").write_text('{"step": 7}\n')
+    (tmp_path / "fails.py").write_text("raise SystemExit(1)")
+    found = new.trained(str(tmp_path / "fails.py"), [], str(TINY_LM), out)
+    assert found == {"exit_code": 1, "ended_by": 0, "out": str(out)}
+
+
 def test_the_saved_model_is_compared_with_the_start(tmp_path):
     from transformers import AutoModelForCausalLM
 

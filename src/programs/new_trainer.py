@@ -241,8 +241,11 @@ def saved(start: str, out: Path) -> dict:
 
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
     """Train with the file; what the run says of itself, what diagnose.py says of it, and what it saved."""
+    earlier = out.stat().st_ino if out.exists() else None
     code, ended_by = follow([sys.executable, file, *flags], stdout=sys.stderr)
     found = {"exit_code": code, "ended_by": ended_by, "out": str(out)}
+    if not out.exists() or out.stat().st_ino == earlier:  # it ended before it began: what lies there is an earlier run
+        return found
     if (out / "metrics.jsonl").is_file():
         steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         found["steps"] = max(step["step"] for step in steps)
