@@ -97,6 +97,7 @@ MAX_ANSWER = 64 << 20  # bytes of one answer of a service
 MAX_DEPTH = 100  # nesting of a value
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in milliseconds whatever they say
 JUDGE_MB, JUDGE_S = 512, 1.0  # MiB that a judge may add and seconds it may take for a large result, at least
+ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
 SCRATCH, SCRATCH_BYTES = "/.scratch", 64 << 20  # no /tmp: Python's own files may lie beneath that
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
@@ -1441,7 +1442,7 @@ class Server:
 
     def __init__(self, control: socket.socket, config: dict):
         self.control, self.config, self.jobs, self.free, self.count = control, config, {}, [], 0
-        self.folder, self.statm = None, -1
+        self.folder, self.statm, self.removers = None, -1, set()
         self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
         self.readable = readable_paths(config["packages"])
 
@@ -1571,6 +1572,9 @@ class Server:
         for number, _ in list(self.jobs.values()):
             self.kill(number)
         self.reap(block=True)
+        for pid in self.removers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
         if self.folder:
             with contextlib.suppress(OSError):
                 remove_tree(self.folder)
@@ -1617,7 +1621,7 @@ class Server:
             path = f"{self.base}/{self.count}"
             os.mkdir(path, 0o700)
             if self.on("mount"):
-                options = f"size={SCRATCH_BYTES},nr_inodes=4096,mode=700"
+                options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_BYTES // ENTRY_BYTES},mode=700"
                 libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
         if os.getuid() == 0:
             os.chown(path, uid or 0, uid or 0)
@@ -1630,7 +1634,23 @@ class Server:
             return
         if self.on("mount"):
             libc_call("umount2", path.encode(), 2)
-        remove_tree(path)
+            os.rmdir(path)
+            return
+        try:  # by a process of its own: what was left may take seconds, and programs wait for this one
+            remover = os.fork()
+        except OSError:
+            remove_tree(path)
+            return
+        if remover:
+            self.removers.add(remover)
+            return
+        try:
+            signal.set_wakeup_fd(-1)
+            os.closerange(0, 1 << 20)  # with the pipes on which others' ends are awaited
+            os.nice(10)
+            remove_tree(path)
+        finally:
+            os._exit(0)
 
     def weigh_folders(self) -> float | None:
         """End jobs whose folder holds too much; return the seconds to the next look, None where there is no need.
@@ -1642,7 +1662,8 @@ class Server:
         started = time.monotonic()
         for number, job in list(self.jobs.values()):
             if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
-                job.problem = f"output limit: more than {SCRATCH_BYTES >> 20} MiB in its folder"
+                most = f"{SCRATCH_BYTES >> 20} MiB, or {SCRATCH_BYTES // ENTRY_BYTES} files and folders,"
+                job.problem = f"output limit: more than {most} in its folder"
                 self.kill(number)
         return max(0.03, 10 * (time.monotonic() - started))
 
@@ -1663,6 +1684,7 @@ class Server:
                 return
             if pid == 0:
                 return
+            self.removers.discard(pid)
             if pid not in self.jobs:
                 continue
             _, job = self.jobs.pop(pid)
@@ -1688,7 +1710,7 @@ class Server:
                 os._exit(0)
             os.waitpid(killer, 0)
         for _ in range(100):
-            strangers = [child for child in children_of(os.getpid()) if child not in self.jobs]
+            strangers = {*children_of(os.getpid())} - {*self.jobs} - self.removers
             if not strangers:
                 return
             for child in strangers:
@@ -1698,7 +1720,7 @@ class Server:
 
 
 def weight(folder: str) -> int:
-    """Bytes on disk beneath a folder, a block for each entry at least; stops above SCRATCH_BYTES."""
+    """Bytes on disk beneath a folder, ENTRY_BYTES for each entry at least; stops above SCRATCH_BYTES."""
     total, folders = 0, [folder]
     while folders and total <= SCRATCH_BYTES:
         try:
@@ -1715,7 +1737,7 @@ def weight_of_entries(folder: str, folders: list[str], room: int) -> int:
     total = 0
     with os.scandir(folder) as entries:
         for entry in entries:
-            total += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
+            total += max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
             if total > room:
@@ -1952,7 +1974,7 @@ class Sandbox:
         self.control.close()
         os.close(self.null)
         try:
-            server.wait(5)
+            server.wait(60)  # it may still remove what programs have left
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()

@@ -11,11 +11,13 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
 import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import sandbox_attacks as attacks
@@ -1103,7 +1105,27 @@ def test_the_folder_has_a_limit_in_total_without_a_file_system_of_its_own(sandbo
     verdict = sandbox.run_code(code, [([files, folder], 1)], entry_point="f", timeout_s=20, sandbox=box)
     box.stop()
     assert verdict.status == (status if status == "ok" else "output_limit"), verdict
-    assert status == "ok" or "64 MiB in its folder" in verdict.detail
+    assert status == "ok" or "64 MiB, or 4096 files and folders, in its folder" in verdict.detail
+
+
+ENDLESS = {
+    "wide": "import os\ndef f(n=0):\n    while True:\n        os.mkdir(str(n))\n        n += 1\n",
+    "deep": "import os\ndef f():\n    while True:\n        os.mkdir('d')\n        os.chdir('d')\n",
+    "both": "import os\ndef f(n=0):\n    while True:\n        os.makedirs(f'{n}' + '/d' * 50)\n        n += 1\n",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, kind):
+    box = sandbox.Sandbox(disable=["mount"])
+    base = {"tests": [([], 1)], "entry_point": "f", "timeout_s": 10, "sandbox": box}
+    jobs = [base | {"code": ENDLESS[kind]}, base | {"code": "def f():\n    return 1"}] * 4
+    verdicts = sandbox.run_many(jobs, workers=4)
+    box.stop()
+    assert [v.status for v in verdicts[1::2]] == ["ok"] * 4
+    assert {v.status for v in verdicts[::2]} <= {"output_limit", "timeout", "error"}, verdicts[::2]
+    assert not any(Path(tempfile.gettempdir()).glob("sandbox-*/*"))
 
 
 VIEWS = [

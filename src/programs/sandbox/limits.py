@@ -13,6 +13,7 @@ MAX_ANSWER = 64 << 20  # bytes of one answer of a service
 MAX_DEPTH = 100  # nesting of a value
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in milliseconds whatever they say
 JUDGE_MB, JUDGE_S = 512, 1.0  # MiB that a judge may add and seconds it may take for a large result, at least
+ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
 SCRATCH, SCRATCH_BYTES = "/.scratch", 64 << 20  # no /tmp: Python's own files may lie beneath that
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}

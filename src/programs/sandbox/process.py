@@ -99,7 +99,7 @@ class Sandbox:
         self.control.close()
         os.close(self.null)
         try:
-            server.wait(5)
+            server.wait(60)  # it may still remove what programs have left
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
