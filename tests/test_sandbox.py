@@ -1119,7 +1119,7 @@ ENDLESS = {
 def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, kind, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where it makes its folders
     box = sandbox.Sandbox(disable=["mount"])
-    base = {"tests": [([], 1)], "entry_point": "f", "timeout_s": 10, "sandbox": box}
+    base = {"tests": [([], 1)], "entry_point": "f", "timeout_s": 20, "sandbox": box}
     jobs = [base | {"code": ENDLESS[kind]}, base | {"code": "def f():\n    return 1"}] * 4
     verdicts = sandbox.run_many(jobs, workers=4)
     box.stop()
