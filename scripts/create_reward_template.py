@@ -78,6 +78,14 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
@@ -1511,7 +1519,12 @@ DEFAULTS = {
 def template_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--flag value ...]    (--help has all flags)",
+        description=__doc__,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
 
     def flag(name: str, help: str, **options) -> None:
         default = DEFAULTS.get(name)
@@ -1646,11 +1659,11 @@ def main(argv: list[str] | None = None) -> int:
             need(args.force or not path.exists(), f"{got}, which exists; expected a new name; try --force")
         text = new_reward(args) if args.task else ported(args)
         if args.to_stdout:
-            sys.stdout.write(text)
+            tell(text, end="")
             if args.task and TASKS[args.task].helper:
                 say(f"note: it needs {HELPERS / TASKS[args.task].helper}.py beside it")
         else:
-            print(json.dumps(write_reward(args, text), indent=2))
+            tell(json.dumps(write_reward(args, text), indent=2))
     except UserError as error:
         say(f"error: {error}")
         return error.code

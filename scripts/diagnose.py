@@ -46,6 +46,17 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+# ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
+
+
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 # ---------------------------------------------------------------------------- metric names (src/parts/metric_names.py)
 
 # what each framework's log calls the quantities below; a name in <> stands for any text
@@ -1762,15 +1773,15 @@ def print_verdict(data: dict) -> None:
     first, last = data["steps"]
     count = sum(f["severity"] == "finding" for f in data["findings"])
     verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
-    print(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
+    tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
     for f in data["findings"]:
-        print(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
-        print(f"    saw     {f['saw']}\n    cause   {f['cause']}")
+        tell(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
+        tell(f"    saw     {f['saw']}\n    cause   {f['cause']}")
         for i, change in enumerate(f["change"]):
-            print(f"    {'change ' if i == 0 else '       '} {change}")
-        print(f"    source  {f['source']}")
+            tell(f"    {'change ' if i == 0 else '       '} {change}")
+        tell(f"    source  {f['source']}")
     if data["not_judged"]:
-        print(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
+        tell(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
 
 
 PANELS = [
@@ -1885,16 +1896,12 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
     verdicts = {report["verdict"] for report in reports}
     code = 2 if failed else 1 if "findings" in verdicts else 3 if TOO_SHORT in verdicts else 0
-    try:
-        if args.json:
-            print(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
-        else:
-            for i, data in enumerate(reports):
-                print("\n" * (i > 0), end="")
-                print_verdict(data)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of stdout has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if args.json:
+        tell(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
+    else:
+        for i, data in enumerate(reports):
+            tell("\n" * (i > 0), end="")
+            print_verdict(data)
     return code
 
 

@@ -99,6 +99,14 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
@@ -4153,17 +4161,16 @@ def print_metrics(report: dict) -> None:
     """Print the metrics of a run."""
     lines = [TABLE_HEAD, *table_cells(report)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
-    print(f"{report['model']['name']} ({report['model']['hash']})")
+    tell(f"{report['model']['name']} ({report['model']['hash']})")
     for line in lines:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        tell("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     for note in report["model"]["notes"]:
-        print(f"  note: {note}")
+        tell(f"  note: {note}")
     for task, result in report["tasks"].items():
         if result["prompts_cut"]:
-            print(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+            tell(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
         if result.get("rows_left_out"):
-            print(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
-    sys.stdout.flush()
+            tell(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>
@@ -5083,10 +5090,10 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     content = {"before": names[0], "after": names[1], "tasks": results}
     write_text(folder / "comparison.json", json.dumps(content, indent=1, allow_nan=False))
-    print(f"before {names[0]}\nafter  {names[1]}")
+    tell(f"before {names[0]}\nafter  {names[1]}")
     for metrics in results.values():
         for metric in metrics.values():
-            print(f"  {metric['verdict']}")
+            tell(f"  {metric['verdict']}")
 
 
 # ------------------------------------------------------------------------ command (src/programs/evaluation/command.py)
@@ -5112,7 +5119,7 @@ def run(config: Config) -> int:
     if len(reports) == 2 and ranks()[0] == 0:
         print_comparison(*reports, config)
     if ranks()[0] == 0:
-        print(f"report {folder}")
+        tell(f"report {folder}")
         shown = [folder] if len(reports) < 2 else [folder / "before", folder / "after"]
         target = shlex.quote(str(folder / "page.html"))
         say(f"as a page: python scripts/report.py {shlex.join(map(str, shown))} --output {target}")

@@ -55,6 +55,14 @@ def need(condition, message: str) -> None:
         raise UserError(message)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 # ---------------------------------------------------------------------------------------- bundle (src/parts/bundle.py)
 
 HERE = Path(__file__).resolve()
@@ -955,7 +963,10 @@ def write(files: dict[Path, str], force: bool) -> None:
 def read_flags(argv: "list[str] | None") -> Config:
     """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        usage="%(prog)s [--flag value ...]    (--help has all flags)",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     for entry in fields(Config):
         name, help = entry.name, entry.metadata["help"]
@@ -1022,7 +1033,7 @@ def generate(config: Config) -> None:
     if config.output == "-":
         need(not config.compose and not config.devcontainer, "got --output -; expected a file beside; try --output F")
         plan = ImagePlan(**{**vars(plan), "output": "Dockerfile"})
-        print(dockerfile(plan), end="")
+        tell(dockerfile(plan), end="")
         return
     files = outputs(plan, config)
     write(files, config.force)
@@ -1031,7 +1042,7 @@ def generate(config: Config) -> None:
     if config.print_build:
         report["commands"] = commands(plan)
         print("\n".join(report["commands"].values()), file=sys.stderr)
-    print(json.dumps(report, indent=2))
+    tell(json.dumps(report, indent=2))
 
 
 def main(argv: "list[str] | None" = None) -> int:
@@ -1039,15 +1050,12 @@ def main(argv: "list[str] | None" = None) -> int:
     config = read_flags(argv)
     try:
         if config.list:
-            print(json.dumps(table(), indent=2) if config.json else table_text())
+            tell(json.dumps(table(), indent=2) if config.json else table_text())
         else:
             generate(config)
-        sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
-    except BrokenPipeError:  # the reader of stdout has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
 

@@ -44,6 +44,14 @@ def need(condition, message: str) -> None:
         raise UserError(message)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
@@ -167,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
         return 2
-    print(json.dumps({"wrote": args.output, "run": f"jupyter execute {args.output}"}))
+    tell(json.dumps({"wrote": args.output, "run": f"jupyter execute {args.output}"}))
     return 0
 
 

@@ -65,6 +65,14 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
@@ -365,7 +373,7 @@ class ListPages(argparse.Action):
     """--list: print the catalogue and stop."""
 
     def __call__(self, parser, namespace, values, option_string=None):
-        print(catalogue())
+        tell(catalogue())
         parser.exit()
 
 
@@ -398,7 +406,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
         return 2
-    print(json.dumps(report, indent=1, ensure_ascii=False))
+    tell(json.dumps(report, indent=1, ensure_ascii=False))
     return code
 
 

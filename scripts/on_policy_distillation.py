@@ -104,6 +104,14 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
@@ -4557,8 +4565,8 @@ def report(config: BaseConfig, summary: dict) -> None:
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
-    print(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
-    print(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}", flush=True)
+    tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    tell(f"curves {folder / 'curves.png'}\nmodel  {folder / 'final'}")
 
 
 def print_held_out(summary: dict) -> None:
@@ -4571,22 +4579,22 @@ def print_held_out(summary: dict) -> None:
     for key, (name, form) in HELD_OUT.items():
         if f"{key}_before" in summary:
             before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
-            print(f"held-out {name} {before} -> {after}", end=", ")
+            tell(f"held-out {name} {before} -> {after}", end=", ")
 
 
 def print_completions(examples_before: list[dict], examples_after: list[dict]) -> None:
     """Print a line for each prompt."""
     for before, after in zip(examples_before, examples_after, strict=True):
         prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-        print(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+        tell(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
 
 
 def print_conversations(before: dict, after: dict) -> None:
     """Print two conversations, a line for each message."""
     for when, talk in (("before", before), ("after", after)):
-        print(f"held-out conversation {when}, score {talk['score']:.4g}")
+        tell(f"held-out conversation {when}, score {talk['score']:.4g}")
         for message in talk["messages"]:
-            print(f"  {message['role']:9}  {message_line(message)}")
+            tell(f"  {message['role']:9}  {message_line(message)}")
 
 
 def message_line(message: dict) -> str:
@@ -5732,7 +5740,7 @@ def print_distillation_plan(config: Config) -> None:
         "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
         "memory_estimate": in_gib(distillation_memory(config, networks, longest, size)),
     }
-    print(json.dumps(plan, indent=1))
+    tell(json.dumps(plan, indent=1))
 
 
 # -------------------------------------------------------------------- run (src/programs/on_policy_distillation/run.py)

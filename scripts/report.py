@@ -71,6 +71,14 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 # -------------------------------------------------------------------------- output folder (src/parts/output_folder.py)
 
 
@@ -4101,14 +4109,14 @@ def run(argv: list[str]) -> int:
     path, library = output_of(args), plot_library()
     if args.watch:
         watch(args, path, library)
-        print(f"page {path}")
+        tell(f"page {path}")
         return 0
     sources, failed = write_page(args, path, library)
     for bad in failed:
         print(f"error: {bad['error']}", file=sys.stderr)
     if not sources:
         raise UserError(f"got nothing that can be read; {path} is not written")
-    print(f"page {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    tell(f"page {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 2 if failed else 0
 
 

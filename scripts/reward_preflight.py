@@ -127,6 +127,14 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
@@ -5139,32 +5147,32 @@ FUNCTION_HEADS = {
 def print_report(report: dict) -> None:
     """The report of a preflight for people."""
     gold, groups = report["gold"], report["groups"]
-    print(f"reward   {', '.join(report['reward'])}")
-    print(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    tell(f"reward   {', '.join(report['reward'])}")
+    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
     share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
-    print(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
-    print(columns_of(report["probes"], PROBE_HEADS))
-    print(columns_of(report["functions"], FUNCTION_HEADS))
+    tell(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
+    tell(columns_of(report["probes"], PROBE_HEADS))
+    tell(columns_of(report["functions"], FUNCTION_HEADS))
     if groups["source"] == "formula":
         cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
-        print(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
+        tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
     else:
         names = ("prompts", "mean", "std", "pass_rate", "zero_std_observed", "zero_std_forecast")
         cells = ", ".join(f"{name} {groups[name]:.4g}" for name in names if groups[name] is not None)
-        print(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
+        tell(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
     for finding in report["findings"]:
         shown = (
             f" | row {finding['row']}, score {finding['score']}: '{finding['completion']}'" if "row" in finding else ""
         )
-        print(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
     for check, count in report["more_findings"].items():
-        print(f"         and {count} more of {check}")
-    print("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
+        tell(f"         and {count} more of {check}")
+    tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
 
 
 def print_json(value) -> None:
     """One JSON object on stdout."""
-    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    tell(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
 # -------------------------------------------- environment report (src/programs/reward_preflight/environment_report.py)
@@ -5190,22 +5198,22 @@ POLICY_HEADS = {
 
 def print_environment_report(report: dict) -> None:
     """The report of a preflight of an environment, for people."""
-    print(f"environment  {report['environment']}")
+    tell(f"environment  {report['environment']}")
     if report["reward"]:
-        print(f"reward       {', '.join(report['reward'])}")
-    print(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
+        tell(f"reward       {', '.join(report['reward'])}")
+    tell(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
     if gold := report["gold"]:
-        print(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
+        tell(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
     if "tool_format" in report:
-        print(f"tokenizer    its template goes on turn by turn; form of calls: {report['tool_format']}")
-    print()
-    print(columns_of(report["policies"], POLICY_HEADS))
+        tell(f"tokenizer    its template goes on turn by turn; form of calls: {report['tool_format']}")
+    tell()
+    tell(columns_of(report["policies"], POLICY_HEADS))
     for finding in report["findings"]:
         shown = f" | row {finding['row']}, policy {finding['policy']}" if "row" in finding else ""
-        print(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
     for check, count in report["more_findings"].items():
-        print(f"         and {count} more of {check}")
-    print("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
+        tell(f"         and {count} more of {check}")
+    tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
 
 
 # -------------------------------------------------- model preflight (src/programs/reward_preflight/model_preflight.py)
@@ -5279,19 +5287,19 @@ def pass_report(args, samples: list[dict]) -> dict:
 
 def print_pass_report(report: dict) -> None:
     """The report for people."""
-    print(f"model    {report['model']}, temperature {report['temperature']:g}, seed {report['seed']}")
-    print(f"data     {report['data']}, {report['prompts']} prompts, {report['samples']} samples")
+    tell(f"model    {report['model']}, temperature {report['temperature']:g}, seed {report['seed']}")
+    tell(f"data     {report['data']}, {report['prompts']} prompts, {report['samples']} samples")
     shares = "  ".join(f"pass@{k} {value:.3f}" for k, value in report["pass_at_k"].items())
-    print(f"passed   {shares}; {report['ends']:.3f} end within {report['max_new_tokens']} tokens")
-    print("prompts  by pass rate   " + "  ".join(f"{name}: {n}" for name, n in report["prompts_by_pass_rate"].items()))
-    print(
+    tell(f"passed   {shares}; {report['ends']:.3f} end within {report['max_new_tokens']} tokens")
+    tell("prompts  by pass rate   " + "  ".join(f"{name}: {n}" for name, n in report["prompts_by_pass_rate"].items()))
+    tell(
         f"groups   of {report['group_size']}: {report['groups_with_signal']:.3f} hold both right and wrong answers; "
         f"{report['prompts_with_different_scores']:.3f} of the prompts have samples of different scores"
     )
     for example in report["examples"][:3]:
         prompt = example["prompt"] if isinstance(example["prompt"], str) else example["prompt"][-1]["content"]
-        print(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
-    print(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
+        tell(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
+    tell(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
 
 
 def model_preflight(args) -> int:
@@ -5330,7 +5338,7 @@ def list_library(args) -> int:
         return 0
     lines = [list(line.values()) for line in functions]
     lines += [[p["name"], "preset", " + ".join(f"{w:g} {n}" for n, w in p["parts"].items())] for p in presets]
-    print(aligned(lines) if lines else "no reward functions")
+    tell(aligned(lines) if lines else "no reward functions")
     return 0
 
 
@@ -5358,9 +5366,7 @@ def score_file(args) -> int:
         for line in lines:
             text = " | ".join([line["completion"], *(f"{n} {problem}" for n, problem in line["problems"].items())])
             cells.append([line["row"], line["score"], *(line["parts"].get(n) for n in names), text])
-        print(
-            aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows"
-        )
+        tell(aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows")
     return int(any(line["problems"] for line in lines))
 
 
@@ -5445,7 +5451,12 @@ def model_flags(flag) -> None:
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--flag value ...]    (--help has all flags)",
+        description=__doc__,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
 
     def flag(name: str, help: str, **options) -> None:
         text = help + (f" (default: {options['default']})" if options.get("default") else "")

@@ -30,7 +30,7 @@ installing anything on the nodes of a cluster: each needs verl and its rollout e
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # four files without the bundle
-    python scripts/verl_train.py --check --overrides mine.txt                            # by hand, KEY=VALUE a line
+    python scripts/verl_train.py --check --overrides run.sh                # by hand: a script, or KEY=VALUE a line
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
     python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
@@ -52,8 +52,10 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import math
+import operator
 import os
 import pprint
 import queue
@@ -69,7 +71,7 @@ import threading
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +101,14 @@ def say(text: str) -> None:
     """Print a diagnostic line on stderr, once in a torchrun launch."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr, flush=True)
+
+
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def suggest(word: str, names: list[str]) -> str:
@@ -469,7 +479,8 @@ class Config(BaseConfig):
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
     overrides: str = setting(
-        "", "FILE of overrides written by hand, KEY=VALUE a line, # comments: --check composes and validates it alone"
+        "",
+        "FILE of overrides by hand, a shell script or KEY=VALUE a line: --check composes and validates it alone",
     )
     from_trl: str = setting(
         "",
@@ -5643,7 +5654,7 @@ def export_job(config: Config) -> int:
     if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
         (folder / "run").rmdir()
     for name in names:
-        print(folder / name)
+        tell(folder / name)
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0
 
@@ -5939,10 +5950,138 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
                 examples, more = find(composed, rows, tokenizer, config, job)
                 findings += more
             report |= {"data": data, "environment" if config.environment else "reward": examples}
-    print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
+    tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))
+
+
+# ------------------------------------------------------------ shell scripts (src/programs/verl_train/shell_scripts.py)
+
+STARTS = re.compile(r"\A#!|^[^#\n]*\bverl\.trainer\.main_ppo\b", re.MULTILINE)
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=([^(].*|)", re.DOTALL)
+SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
+UNRUN = "OUTPUT_OF_A_COMMAND"
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\})")
+ARITHMETIC = re.compile(r"\$\(\(([\d\s()+*/%-]+)\)\)")
+KEY = r"[\w@/-]+\.[\w.@/:-]+"
+OVERRIDE = re.compile(rf"(?:\w+\+?=\()?((?:\+\+|\+)?(?:{KEY}|model_engine))=(.*)|(~{KEY})", re.DOTALL)
+HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def starts_verl(text: str) -> bool:
+    """Whether a text is a shell script, not lines of KEY=VALUE."""
+    return bool(STARTS.search(text))
+
+
+def whole_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(number, line) of a script's commands: lines that `\\` or a quote continues as one, without heredocs."""
+    number, held, begin, delimiter = 0, "", 1, None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if delimiter is not None:
+            delimiter = None if line.strip() == delimiter else delimiter
+            continue
+        begin = begin if held else number
+        held += line.removesuffix("\\") if line.endswith("\\") else f"{line}\n"
+        if line.endswith("\\") or unfinished(held):
+            continue
+        yield begin, held
+        heredoc, held = HEREDOC.search(held), ""
+        delimiter = heredoc[2] if heredoc else None
+    if held:
+        yield begin, held
+
+
+def unfinished(line: str) -> bool:
+    """Whether a quote is open at the end of a line."""
+    try:
+        shlex.split(line, comments=True)
+    except ValueError:
+        return True
+    return False
+
+
+def computed(node: ast.AST) -> int:
+    """The value of integer arithmetic, as a shell has it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -computed(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
+        return OPERATIONS[type(node.op)](computed(node.left), computed(node.right))
+    raise ValueError("expected integers and + - * / %")
+
+
+def expanded(line: str, known: dict[str, str], unknown: set[str], folder: str) -> str:
+    """A line with the values of its variables and its arithmetic; names without a value stay, and go to `unknown`.
+
+    Of commands in `$(…)` those that name the script's folder or a path are read, others stand as UNRUN.
+    """
+
+    def value(match: re.Match) -> str:
+        name = match[1] or match[2]
+        if name in known and (known[name] or match[3] is None):
+            return known[name]
+        if match[3] is not None:
+            return match[3]
+        unknown.add(name)
+        return match[0]
+
+    def number(match: re.Match) -> str:
+        try:
+            return str(computed(ast.parse(match[1].strip(), mode="eval").body))
+        except (SyntaxError, ValueError, ZeroDivisionError):
+            return match[0]
+
+    def output(match: re.Match) -> str:
+        command, *words = match[1].replace('"', "").split() or [""]
+        if command == "dirname":
+            return folder
+        if command == "realpath" or (command == "cd" and words[1:] == ["&&", "pwd"]):
+            return words[-1] if command == "realpath" else words[0]
+        return UNRUN
+
+    line = re.sub(r"\$\(\(.*?\)\)", lambda m: re.sub(r"(?<![\w${])([A-Za-z_]\w*)", r"$\1", m[0]), line)
+    line = ARITHMETIC.sub(number, VARIABLE.sub(value, VARIABLE.sub(value, line)))
+    for _ in range(line.count("$(")):  # from the inside
+        line = SUBSTITUTION.sub(output, line)
+    return line
+
+
+def shell_overrides(text: str, file: str) -> list[tuple[str, str | None, str]]:
+    """(key, value, place) of each override among the words of a script; it is read, never run.
+
+    Variables have the values that the script or the environment gives them. `if` and loops are not followed.
+
+    Raises:
+        UserError: a quote has no end.
+    """
+    known, found, folder = {**os.environ, "PWD": os.getcwd()}, [], str(Path(file).absolute().parent)
+    for number, line in whole_lines(text):
+        unknown: set[str] = set()
+        try:
+            words = shlex.split(expanded(line, known, unknown, folder), comments=True)
+        except ValueError as error:
+            raise UserError(f"{file}, line {number}: got {error}; expected a shell script") from None
+        setting = words[words[:1] in (["export"], ["readonly"], ["local"], ["declare"]) :]
+        for match in itertools.takewhile(bool, map(ASSIGNMENT.fullmatch, setting)):
+            known[match[1]] = match[2]
+        for word in words:
+            word = word.removesuffix(")") if word.count(")") > word.count("(") else word
+            if match := OVERRIDE.fullmatch(word):
+                found.append((match[1] or match[3], match[2], f"{file}, line {number}"))
+                missing = [f"${name}" for name in sorted(unknown) if re.search(rf"\$\{{?{name}\b", word)]
+                if missing or UNRUN in word:
+                    got = missing[0] if missing else "a command's output"
+                    say(f"note: {file}, line {number}: {got} is not known here; {word} is checked as it stands")
+    return found
 
 
 # -------------------------------------------------------------- hand written (src/programs/verl_train/hand_written.py)
@@ -6016,24 +6155,33 @@ class Written(Override):
 
 
 def read_overrides(file: str) -> list[Written]:
-    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them; a `#` begins a comment.
+    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them, or a shell script; `#` begins a comment.
 
     Raises:
         UserError: the file cannot be read, has none, or a line is none.
     """
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        text = Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
+    if starts_verl(text):
+        found = [Written(*override) for override in shell_overrides(text, file)]
+    else:
+        found = listed_overrides(text, file)
+    need(found, f"got --overrides {file} without any; expected KEY=VALUE, one a line, or a script that starts verl")
+    return found
+
+
+def listed_overrides(text: str, file: str) -> list[Written]:
+    """The overrides of a text with one a line."""
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         comment = re.search(r"(^|\s)#[^'\"]*$", line)  # in quotes it is text
-        text = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
-        match = re.fullmatch(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)", text)
-        need(match or not text, f"{file}, line {number}: got {text!r}; expected KEY=VALUE, or # and a comment")
+        said = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
+        match = re.fullmatch(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)", said)
+        need(match or not said, f"{file}, line {number}: got {said!r}; expected KEY=VALUE, or # and a comment")
         if match:
             found.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
-    need(found, f"got --overrides {file} without any; expected KEY=VALUE, one a line")
     return found
 
 
@@ -6120,14 +6268,18 @@ def start_findings(composed) -> list[str]:
     )
     if cpus is not None and cpus < needed:
         found.append(f"cpus: got ray_kwargs.ray_init.num_cpus={cpus}; expected {needed}, or it waits for ever")
+    actor = composed.actor_rollout_ref.actor
+    if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
+        say("note: one update a batch, so the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
         found.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
     return found + file_findings(composed)
 
 
 def file_findings(composed) -> list[str]:
-    """Epochs that end before total_training_steps; a note for each file that is not here."""
+    """Epochs that end before total_training_steps, a reward file without its function; notes on files not here."""
     trainer, data, reward = composed.trainer, composed.data, composed.reward.custom_reward_function.path
+    found = reward_file_findings(composed.reward.custom_reward_function)
     files = {"data.train_files": data.train_files, "data.val_files": data.val_files}
     files |= {"reward.custom_reward_function.path": reward} if reward else {}
     for key, names in files.items():
@@ -6137,14 +6289,30 @@ def file_findings(composed) -> list[str]:
     train = [data.train_files] if isinstance(data.train_files, str) else [*data.train_files]
     paths = [Path(name).expanduser() for name in train]
     if not trainer.total_training_steps or not all(p.is_file() and p.suffix == ".parquet" for p in paths):
-        return []
+        return found
     steps = sum(parquet_length(str(path)) for path in paths) // data.train_batch_size * trainer.total_epochs
-    if steps >= trainer.total_training_steps:
+    if steps < trainer.total_training_steps:
+        what = f"steps: got {trainer.total_epochs} epochs of {steps // trainer.total_epochs} steps"
+        wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
+        found.append(f"{what}; expected {wanted}, or the run ends early, unsaved")
+    return found
+
+
+def reward_file_findings(reward) -> list[str]:
+    """A reward file without the function that verl would call; the file is parsed, not run."""
+    path = Path(reward.path or "").expanduser()
+    if not path.is_file():
         return []
-    what = f"steps: got {trainer.total_epochs} epochs of {steps // trainer.total_epochs} steps"
-    return [
-        f"{what}; expected trainer.total_training_steps={trainer.total_training_steps}, or the run ends early, unsaved"
-    ]
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (SyntaxError, ValueError) as error:
+        return [f"reward: got {path}, which is no Python ({error}); expected a file with {reward.name}"]
+    names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    others = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.If, ast.Try))]
+    if reward.name in names or any(reward.name in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
+        return []
+    got = f"reward: got {path} with the functions {', '.join(names) or 'none'}"
+    return [f"{got}; expected reward.custom_reward_function.name={reward.name} among them{suggest(reward.name, names)}"]
 
 
 def check_alone(config: Config) -> None:
@@ -6173,7 +6341,7 @@ def check_written(config: Config) -> int:
                 say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
             findings += start_findings(composed)
             report["settings"] = shown_settings(composed)
-    print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
+    tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))
@@ -6290,7 +6458,7 @@ def submit_job(config: Config) -> int:
         if why:
             say(f"error: {why}")
         return 3 if why else 1
-    print(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
+    tell(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
     return 0
 
 
@@ -6485,7 +6653,7 @@ def finish(config: Config, job: Layout, code: int) -> int:
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
     summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
-    print(json.dumps(summary, indent=1))
+    tell(json.dumps(summary, indent=1))
     return 0
 
 
@@ -6515,7 +6683,7 @@ def print_files(config: Config) -> int:
     if config.slurm:
         text = batch_file(config, job)
         write_script(Path(job.folder) / "job.sbatch", text)
-    print(text, end="")
+    tell(text, end="")
     for line in memory_plan(config, job.parameters):
         say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
     say_findings(config, job)

@@ -325,8 +325,85 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
     assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
 
 
+BY_SCRIPT = r"""#!/usr/bin/env bash
+# data.seed=7 is a comment
+set -euo pipefail
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+export GROUP=8 SHORT=1024
+LONG=${LONG:-2048}
+TRAIN=$(realpath -m "${TRAIN:-$HERE/train.parquet}")
+cat <<'TEXT' > note.txt
+data.seed=8
+TEXT
+ARGS=(
+  algorithm.adv_estimator=grpo   # no critic
+  data.train_files="$TRAIN" 'data.val_files=[a b.parquet]'
+  actor_rollout_ref.rollout.n="$GROUP"
+)
+ARGS+=(trainer.logger='["console"]' ~trainer.project_name)
+ray start --head --port=6379
+python3 -m verl.trainer.main_ppo "${ARGS[@]}" model_engine=dp \
+  actor_rollout_ref.rollout.max_model_len=$((SHORT + 2 * LONG)) +trainer.note="run of $(date +%F)" \
+  trainer.nnodes=$NODES_THAT_NOBODY_SET "$@"
+"""
+
+
+def test_overrides_are_read_from_a_script_that_is_not_run(tmp_path, capsys):
+    script = tmp_path / "run.sh"
+    script.write_text(BY_SCRIPT)
+    found = verl.read_overrides(str(script))
+    assert [o.text() for o in found] == [
+        "algorithm.adv_estimator=grpo",
+        f"data.train_files={tmp_path}/train.parquet",
+        "data.val_files=[a b.parquet]",
+        "actor_rollout_ref.rollout.n=8",
+        'trainer.logger=["console"]',
+        "~trainer.project_name",
+        "model_engine=dp",
+        "actor_rollout_ref.rollout.max_model_len=5120",
+        "+trainer.note=run of OUTPUT_OF_A_COMMAND",
+        "trainer.nnodes=$NODES_THAT_NOBODY_SET",
+    ]
+    assert [int(o.source.rpartition(" ")[2]) for o in found] == [12, 13, 13, 14, 16, 16, 18, 18, 18, 18]
+    assert list(tmp_path.iterdir()) == [script], "nothing in it was run"
+    said = capsys.readouterr().err
+    assert "line 18: $NODES_THAT_NOBODY_SET is not known here" in said and "a command's output" in said
+
+
+def test_a_script_is_taken_in_one_way_by_a_shell_and_by_us(tmp_path):
+    """The words that bash gives to the trainer are those that are read."""
+    lines = BY_SCRIPT.replace("$(date +%F)", "OUTPUT_OF_A_COMMAND").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith(("ray", "cat")))
+    text = text.replace("data.seed=8\nTEXT\n", "").replace("python3 -m verl.trainer.main_ppo", "printf '%s\\n'")
+    (tmp_path / "words.sh").write_text(text)
+    (tmp_path / "run.sh").write_text(BY_SCRIPT)
+    env = os.environ | {"NODES_THAT_NOBODY_SET": "$NODES_THAT_NOBODY_SET", "PATH": os.environ["PATH"]}
+    words = subprocess.run(["bash", tmp_path / "words.sh"], env=env, capture_output=True, text=True, check=True).stdout
+    assert words.splitlines() == [o.text() for o in verl.read_overrides(str(tmp_path / "run.sh"))]
+
+
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        ("def compute_score(a): pass", None),
+        ("from mine import compute_score\n\ndef other(): pass", None),
+        ("def compute_scores(a): pass", "functions compute_scores; expected reward.custom_reward_function.name"),
+        ("x = 1", "functions none"),
+        ("def (", "no Python"),
+    ],
+)
+def test_a_reward_file_without_the_function_is_named(tmp_path, reward, told):
+    (tmp_path / "my_score.py").write_text(reward)
+    given = types.SimpleNamespace(path=str(tmp_path / "my_score.py"), name="compute_score")
+    found = verl.reward_file_findings(given)
+    assert found == [] if told is None else len(found) == 1 and told in found[0]
+    assert verl.reward_file_findings(types.SimpleNamespace(path=None, name="compute_score")) == []
+
+
 WRONG_FILES = [
-    ("python3 -m verl.trainer.main_ppo", "line 1: got 'python3 -m verl.trainer.main_ppo'; expected KEY=VALUE"),
+    ("python3 -m verl.trainer.main_ppo", "without any; expected KEY=VALUE"),
+    ("#!/bin/sh\npython3 -m verl.trainer.main_ppo 'data.seed=1", "line 2: got No closing quotation"),
+    ("data.seed=1\ncd there", "line 2: got 'cd there'; expected KEY=VALUE"),
     ("# nothing", "without any; expected KEY=VALUE"),
 ]
 

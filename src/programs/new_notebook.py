@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 
 from parts.bundle import BUNDLE
-from parts.messages import UserError, need, suggest
+from parts.messages import UserError, need, suggest, tell
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 
@@ -139,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
         return 2
-    print(json.dumps({"wrote": args.output, "run": f"jupyter execute {args.output}"}))
+    tell(json.dumps({"wrote": args.output, "run": f"jupyter execute {args.output}"}))
     return 0
 
 

@@ -41,7 +41,7 @@ import tempfile
 from pathlib import Path
 
 from parts.bundle import BUNDLE
-from parts.messages import UserError, need, say, suggest
+from parts.messages import UserError, need, say, suggest, tell
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All three" of the reference means
@@ -330,7 +330,7 @@ class ListPages(argparse.Action):
     """--list: print the catalogue and stop."""
 
     def __call__(self, parser, namespace, values, option_string=None):
-        print(catalogue())
+        tell(catalogue())
         parser.exit()
 
 
@@ -363,7 +363,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"error: got {error}; expected a folder to write to", file=sys.stderr)
         return 2
-    print(json.dumps(report, indent=1, ensure_ascii=False))
+    tell(json.dumps(report, indent=1, ensure_ascii=False))
     return code
 
 

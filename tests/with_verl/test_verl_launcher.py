@@ -208,6 +208,39 @@ def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
         assert (report["findings"], code) == ([], 0)
 
 
+def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys, monkeypatch):
+    """The page's run.sh is all that verl needs; the same with keys of older guides is named by line."""
+    page = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```shell\n(#!.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("my_score.py").write_text("def compute_score(data_source, solution_str, ground_truth, **more): return 1.0")
+
+    def check(script: str) -> tuple[int, dict, str]:
+        Path("run.sh").write_text(script)
+        code = launcher.main(["--check", "--overrides", "run.sh"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out), err
+
+    code, report, said = check(text)
+    assert (report["findings"], code) == ([], 0) and "no clip acts" not in said
+    shown = report["settings"]
+    assert shown["reward.custom_reward_function.path"] == f"{tmp_path}/my_score.py"
+    assert shown["data.train_batch_size"] == 4 * shown["actor_rollout_ref.actor.ppo_mini_batch_size"]
+    assert shown["actor_rollout_ref.actor.use_kl_loss"] is False
+    assert shown["actor_rollout_ref.actor.kl_loss_coef"] == 0.001, "as the page says"
+    old = text.replace("reward.custom_reward_function.", "custom_reward_function.")
+    old = old.replace("clip_ratio_low=0.2", "clip_ratio=0.2").replace(
+        "ppo_mini_batch_size=32", "ppo_mini_batch_size=128"
+    )
+    code, report, said = check(old.replace("actor_rollout_ref.actor.clip_ratio_high=0.28 ", ""))
+    found = "\n".join(report["findings"])
+    assert code == 1 and "no clip acts" in said
+    for key in ("custom_reward_function.path", "custom_reward_function.name", "actor_rollout_ref.actor.clip_ratio=0.2"):
+        assert re.search(rf"got {re.escape(key)}.*run\.sh, line \d", found), (key, found)
+    code, report, _ = check(text.replace("name=compute_score", "name=score"))
+    assert code == 1 and "functions compute_score" in report["findings"][0]
+
+
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
     lines = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=vllm", "data.train_batch_size=64"]
     lines += ["actor_rollout_ref.actor.ppo_mini_batch_size=64", "actor_rollout_ref.rollout.n=8", "trainer.save_freq=5"]

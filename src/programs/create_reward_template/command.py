@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, need, say
+from parts.messages import UserError, need, say, tell
 from parts.settings import parse_flags
 from programs.create_reward_template.new_reward import new_reward
 from programs.create_reward_template.ports import ported
@@ -42,7 +42,12 @@ DEFAULTS = {
 def template_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--flag value ...]    (--help has all flags)",
+        description=__doc__,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
 
     def flag(name: str, help: str, **options) -> None:
         default = DEFAULTS.get(name)
@@ -177,11 +182,11 @@ def main(argv: list[str] | None = None) -> int:
             need(args.force or not path.exists(), f"{got}, which exists; expected a new name; try --force")
         text = new_reward(args) if args.task else ported(args)
         if args.to_stdout:
-            sys.stdout.write(text)
+            tell(text, end="")
             if args.task and TASKS[args.task].helper:
                 say(f"note: it needs {HELPERS / TASKS[args.task].helper}.py beside it")
         else:
-            print(json.dumps(write_reward(args, text), indent=2))
+            tell(json.dumps(write_reward(args, text), indent=2))
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -4,7 +4,6 @@ import argparse
 import array
 import contextlib
 import json
-import os
 import random
 import re
 import sys
@@ -12,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from parts.messages import UserError, need, say
+from parts.messages import UserError, need, say, tell
 from parts.rows import is_hub_id
 from parts.settings import parse_flags
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
@@ -26,7 +25,12 @@ from programs.data_loader.writing import check_out, fill_file, json_line, new_fi
 def make_command() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
+        description=__doc__,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
     inputs = "files, folders, globs, `-`, hub id[:config][@split], reasoning_gym:NAME?size=100&seed=0"
     parser.add_argument("inputs", nargs="+", metavar="IN", help=inputs)
 
@@ -265,7 +269,7 @@ def run_command(args) -> int:
     if args.json:
         report = run.report()
         report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
-        print(json.dumps(report), flush=True)
+        tell(json.dumps(report))
     else:
         print_summary(run)
     if error:
@@ -277,21 +281,21 @@ def run_command(args) -> int:
 def print_summary(run: Run) -> None:
     """The report for people."""
     report = run.report()
-    print(f"{report['kind']}: {report['why']}")
-    print(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
+    tell(f"{report['kind']}: {report['why']}")
+    tell(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
     for output in report["outputs"]:
         prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
-        print(f"wrote {output['path']}: {output['rows']} rows{prompts}")
+        tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
     stats = report["stats"]
     for name, item in stats.get("fields", {}).items():
-        print(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")
+        tell(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")
     for name, lengths in stats.get("lengths", {}).items():
-        print(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
+        tell(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
     if stats:
-        print(f"  duplicates: {stats['duplicates']}; prompts with other answers: {stats['prompts_with_other_answers']}")
-        print(f"  overlap: {', '.join(f'{pair}: {count}' for pair, count in stats['overlap'].items()) or 'none'}")
+        tell(f"  duplicates: {stats['duplicates']}; prompts with other answers: {stats['prompts_with_other_answers']}")
+        tell(f"  overlap: {', '.join(f'{pair}: {count}' for pair, count in stats['overlap'].items()) or 'none'}")
         for number, example in enumerate(stats["examples"], start=1):
-            print(f"  example {number}: " + "; ".join(f"{name}={value}" for name, value in example.items()))
+            tell(f"  example {number}: " + "; ".join(f"{name}={value}" for name, value in example.items()))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -302,14 +306,11 @@ def main(argv: list[str] | None = None) -> int:
         return run_command(args)
     except UserError as error:
         message, code = str(error), error.code
-    except BrokenPipeError:  # the reader of stdout has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:  # a full disk, a file that vanished
         message, code = f"got {error}; expected files that can be read and written", 2
     if args.json:
         none = {"kind": None, "why": "", "counts": {}, "outputs": [], "stats": {}}
-        print(json.dumps({**none, "errors": [{"message": message}]}))
+        tell(json.dumps({**none, "errors": [{"message": message}]}))
     say(f"error: {message}")
     return code
 

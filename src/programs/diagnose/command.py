@@ -3,13 +3,13 @@
 import argparse
 import difflib
 import json
-import os
 import sys
 from pathlib import Path
 
 from parts.findings import diagnose
 from parts.log_reading import load_run, need_log
 from parts.logged_run import UnreadableError
+from parts.messages import tell
 from parts.verdict import TOO_SHORT, judgement
 from programs.diagnose.report_and_plot import draw, print_verdict
 
@@ -60,16 +60,12 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
     verdicts = {report["verdict"] for report in reports}
     code = 2 if failed else 1 if "findings" in verdicts else 3 if TOO_SHORT in verdicts else 0
-    try:
-        if args.json:
-            print(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
-        else:
-            for i, data in enumerate(reports):
-                print("\n" * (i > 0), end="")
-                print_verdict(data)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of stdout has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if args.json:
+        tell(json.dumps({"runs": reports + failed, "exit_code": code}, indent=1))
+    else:
+        for i, data in enumerate(reports):
+            tell("\n" * (i > 0), end="")
+            print_verdict(data)
     return code
 
 

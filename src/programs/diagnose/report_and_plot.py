@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from parts.logged_run import LoggedRun, UnreadableError
+from parts.messages import tell
 
 
 def print_verdict(data: dict) -> None:
@@ -10,15 +11,15 @@ def print_verdict(data: dict) -> None:
     first, last = data["steps"]
     count = sum(f["severity"] == "finding" for f in data["findings"])
     verdict = f"{count} finding{'s' * (count > 1)}" if count else data["verdict"]
-    print(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
+    tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {verdict}")
     for f in data["findings"]:
-        print(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
-        print(f"    saw     {f['saw']}\n    cause   {f['cause']}")
+        tell(f"\n  {f['severity'].upper()} {f['id']}  ({f['metric']}, step {f['step']}, {f['value']:.4g})")
+        tell(f"    saw     {f['saw']}\n    cause   {f['cause']}")
         for i, change in enumerate(f["change"]):
-            print(f"    {'change ' if i == 0 else '       '} {change}")
-        print(f"    source  {f['source']}")
+            tell(f"    {'change ' if i == 0 else '       '} {change}")
+        tell(f"    source  {f['source']}")
     if data["not_judged"]:
-        print(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
+        tell(f"\n  not judged, as the log has no figures for it: {', '.join(data['not_judged'])}")
 
 
 PANELS = [

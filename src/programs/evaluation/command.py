@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parts.evaluation_results import read_report
 from parts.exit_codes import exit_code, quiet_environment
-from parts.messages import say
+from parts.messages import say, tell
 from programs.evaluation.comparison import print_comparison
 from programs.evaluation.models import open_models
 from programs.evaluation.rows_and_siblings import ranks
@@ -36,7 +36,7 @@ def run(config: Config) -> int:
     if len(reports) == 2 and ranks()[0] == 0:
         print_comparison(*reports, config)
     if ranks()[0] == 0:
-        print(f"report {folder}")
+        tell(f"report {folder}")
         shown = [folder] if len(reports) < 2 else [folder / "before", folder / "after"]
         target = shlex.quote(str(folder / "page.html"))
         say(f"as a page: python scripts/report.py {shlex.join(map(str, shown))} --output {target}")

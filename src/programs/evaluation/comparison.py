@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from parts.evaluation_results import compare_reports
+from parts.messages import tell
 from parts.output_folder import write_text
 from programs.evaluation.settings import Config
 
@@ -16,7 +17,7 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     content = {"before": names[0], "after": names[1], "tasks": results}
     write_text(folder / "comparison.json", json.dumps(content, indent=1, allow_nan=False))
-    print(f"before {names[0]}\nafter  {names[1]}")
+    tell(f"before {names[0]}\nafter  {names[1]}")
     for metrics in results.values():
         for metric in metrics.values():
-            print(f"  {metric['verdict']}")
+            tell(f"  {metric['verdict']}")

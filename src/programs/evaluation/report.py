@@ -2,7 +2,8 @@
 
 import html
 import json
-import sys
+
+from parts.messages import tell
 
 
 def in_short(metric: dict) -> list[str]:
@@ -31,17 +32,16 @@ def print_metrics(report: dict) -> None:
     """Print the metrics of a run."""
     lines = [TABLE_HEAD, *table_cells(report)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
-    print(f"{report['model']['name']} ({report['model']['hash']})")
+    tell(f"{report['model']['name']} ({report['model']['hash']})")
     for line in lines:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        tell("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     for note in report["model"]["notes"]:
-        print(f"  note: {note}")
+        tell(f"  note: {note}")
     for task, result in report["tasks"].items():
         if result["prompts_cut"]:
-            print(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+            tell(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
         if result.get("rows_left_out"):
-            print(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
-    sys.stdout.flush()
+            tell(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>

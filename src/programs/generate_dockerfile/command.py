@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 from parts.bundle import BUNDLE
-from parts.messages import UserError, need
+from parts.messages import UserError, need, tell
 from programs.generate_dockerfile.dockerfile import dockerfile
 from programs.generate_dockerfile.flags import Config
 from programs.generate_dockerfile.outputs import commands, outputs, write
@@ -20,7 +19,10 @@ from programs.generate_dockerfile.tables import APT_PINS, BUNDLE_FOLDERS
 def read_flags(argv: "list[str] | None") -> Config:
     """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        usage="%(prog)s [--flag value ...]    (--help has all flags)",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     for entry in fields(Config):
         name, help = entry.name, entry.metadata["help"]
@@ -87,7 +89,7 @@ def generate(config: Config) -> None:
     if config.output == "-":
         need(not config.compose and not config.devcontainer, "got --output -; expected a file beside; try --output F")
         plan = ImagePlan(**{**vars(plan), "output": "Dockerfile"})
-        print(dockerfile(plan), end="")
+        tell(dockerfile(plan), end="")
         return
     files = outputs(plan, config)
     write(files, config.force)
@@ -96,7 +98,7 @@ def generate(config: Config) -> None:
     if config.print_build:
         report["commands"] = commands(plan)
         print("\n".join(report["commands"].values()), file=sys.stderr)
-    print(json.dumps(report, indent=2))
+    tell(json.dumps(report, indent=2))
 
 
 def main(argv: "list[str] | None" = None) -> int:
@@ -104,15 +106,12 @@ def main(argv: "list[str] | None" = None) -> int:
     config = read_flags(argv)
     try:
         if config.list:
-            print(json.dumps(table(), indent=2) if config.json else table_text())
+            tell(json.dumps(table(), indent=2) if config.json else table_text())
         else:
             generate(config)
-        sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
-    except BrokenPipeError:  # the reader of stdout has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
 

@@ -6,6 +6,7 @@ import os
 
 from parts.chat import strings_past_template
 from parts.memory import in_gib
+from parts.messages import tell
 from programs.grpo_train.memory import trl_memory
 from programs.grpo_train.prepare import prepare_run
 from programs.grpo_train.settings import PROFILES, Config
@@ -58,5 +59,5 @@ def print_plan(config: Config) -> int:
             "tool_format": ready.setup.form if isinstance(ready.setup.form, str) else "response template",
             "conversation_tokens": resolved.conversation_tokens,
         }
-    print(json.dumps(shown, indent=1))
+    tell(json.dumps(shown, indent=1))
     return 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parts.environments import EnvironmentFault
 from parts.exit_codes import exit_code
-from parts.messages import DivergedError, RewardError, UserError, say
+from parts.messages import DivergedError, RewardError, UserError, say, tell
 from parts.output_folder import make_folder, write_settings
 from parts.processes import StopRequest, world
 from parts.reward_texts import text_of_turns
@@ -64,9 +64,7 @@ def train(config: Config) -> int:
         summary["seconds"] = round(run.state()["attributes"]["seconds"], 1)
         report(config, summary)
         for s in summary["final_samples"][:2]:
-            print(
-                f"final/ loads and says {s['completion'][-60:]!r} to {text_of_turns(s['prompt'])[-60:]!r}", flush=True
-            )
+            tell(f"final/ loads and says {s['completion'][-60:]!r} to {text_of_turns(s['prompt'])[-60:]!r}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 
 from programs.math_grader.answers import final_answer
@@ -31,7 +32,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         for row in graded_rows(args.data, args.completion_column, args.answer_column):
-            print(json.dumps(row))
+            print(json.dumps(row), flush=True)
+    except BrokenPipeError:  # the reader of stdout has gone, as `| head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ import os
 
 from parts.chat import strings_past_template
 from parts.memory import in_gib
+from parts.messages import tell
 from parts.models import shaped_network
 from parts.precision import settle_precision
 from parts.processes import device_name
@@ -50,4 +51,4 @@ def print_distillation_plan(config: Config) -> None:
         "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
         "memory_estimate": in_gib(distillation_memory(config, networks, longest, size)),
     }
-    print(json.dumps(plan, indent=1))
+    tell(json.dumps(plan, indent=1))

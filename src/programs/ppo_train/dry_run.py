@@ -7,6 +7,7 @@ import os
 from parts.chat import strings_past_template
 from parts.losses import check_loss
 from parts.memory import in_gib
+from parts.messages import tell
 from parts.models import end_and_pad_ids, shaped_network
 from parts.optimizer import learning_rates
 from parts.play_setup import check_environment_rows, load_with_reward, make_play_setup, playable_rows
@@ -66,4 +67,4 @@ def dry_run(config: Config) -> None:
             "tool_format": setup.form if isinstance(setup.form, str) else "response template",
             "conversation_tokens": config.conversation_tokens,
         }
-    print(json.dumps(plan, indent=1))
+    tell(json.dumps(plan, indent=1))

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts.messages import UserError, need, say
+from parts.messages import UserError, need, say, tell
 from parts.output_folder import write_text
 from programs.report.page import MARK, make_page, plot_library
 from programs.report.sources import Source, last_changes, read_sources
@@ -78,14 +78,14 @@ def run(argv: list[str]) -> int:
     path, library = output_of(args), plot_library()
     if args.watch:
         watch(args, path, library)
-        print(f"page {path}")
+        tell(f"page {path}")
         return 0
     sources, failed = write_page(args, path, library)
     for bad in failed:
         print(f"error: {bad['error']}", file=sys.stderr)
     if not sources:
         raise UserError(f"got nothing that can be read; {path} is not written")
-    print(f"page {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    tell(f"page {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 2 if failed else 0
 
 

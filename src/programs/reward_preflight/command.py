@@ -70,7 +70,12 @@ def model_flags(flag) -> None:
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--flag value ...]    (--help has all flags)",
+        description=__doc__,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
 
     def flag(name: str, help: str, **options) -> None:
         text = help + (f" (default: {options['default']})" if options.get("default") else "")

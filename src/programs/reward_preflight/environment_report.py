@@ -1,5 +1,6 @@
 """The report of an environment."""
 
+from parts.messages import tell
 from programs.reward_preflight.report import columns_of
 
 POLICY_HEADS = {
@@ -23,19 +24,19 @@ POLICY_HEADS = {
 
 def print_environment_report(report: dict) -> None:
     """The report of a preflight of an environment, for people."""
-    print(f"environment  {report['environment']}")
+    tell(f"environment  {report['environment']}")
     if report["reward"]:
-        print(f"reward       {', '.join(report['reward'])}")
-    print(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
+        tell(f"reward       {', '.join(report['reward'])}")
+    tell(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
     if gold := report["gold"]:
-        print(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
+        tell(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
     if "tool_format" in report:
-        print(f"tokenizer    its template goes on turn by turn; form of calls: {report['tool_format']}")
-    print()
-    print(columns_of(report["policies"], POLICY_HEADS))
+        tell(f"tokenizer    its template goes on turn by turn; form of calls: {report['tool_format']}")
+    tell()
+    tell(columns_of(report["policies"], POLICY_HEADS))
     for finding in report["findings"]:
         shown = f" | row {finding['row']}, policy {finding['policy']}" if "row" in finding else ""
-        print(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
     for check, count in report["more_findings"].items():
-        print(f"         and {count} more of {check}")
-    print("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
+        tell(f"         and {count} more of {check}")
+    tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from parts.cache_probe import check_pads
 from parts.exit_codes import quiet_environment
 from parts.forward import check_logits
-from parts.messages import say
+from parts.messages import say, tell
 from parts.models import Models, check_context, end_and_pad_ids, load_network
 from parts.pass_rates import describe_pass_rates
 from parts.precision import settle_precision
@@ -91,19 +91,19 @@ def pass_report(args, samples: list[dict]) -> dict:
 
 def print_pass_report(report: dict) -> None:
     """The report for people."""
-    print(f"model    {report['model']}, temperature {report['temperature']:g}, seed {report['seed']}")
-    print(f"data     {report['data']}, {report['prompts']} prompts, {report['samples']} samples")
+    tell(f"model    {report['model']}, temperature {report['temperature']:g}, seed {report['seed']}")
+    tell(f"data     {report['data']}, {report['prompts']} prompts, {report['samples']} samples")
     shares = "  ".join(f"pass@{k} {value:.3f}" for k, value in report["pass_at_k"].items())
-    print(f"passed   {shares}; {report['ends']:.3f} end within {report['max_new_tokens']} tokens")
-    print("prompts  by pass rate   " + "  ".join(f"{name}: {n}" for name, n in report["prompts_by_pass_rate"].items()))
-    print(
+    tell(f"passed   {shares}; {report['ends']:.3f} end within {report['max_new_tokens']} tokens")
+    tell("prompts  by pass rate   " + "  ".join(f"{name}: {n}" for name, n in report["prompts_by_pass_rate"].items()))
+    tell(
         f"groups   of {report['group_size']}: {report['groups_with_signal']:.3f} hold both right and wrong answers; "
         f"{report['prompts_with_different_scores']:.3f} of the prompts have samples of different scores"
     )
     for example in report["examples"][:3]:
         prompt = example["prompt"] if isinstance(example["prompt"], str) else example["prompt"][-1]["content"]
-        print(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
-    print(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
+        tell(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
+    tell(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
 
 
 def model_preflight(args) -> int:

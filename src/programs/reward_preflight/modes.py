@@ -4,7 +4,7 @@ import inspect
 import statistics
 import time
 
-from parts.messages import need
+from parts.messages import need, tell
 from parts.reward_calls import call_limits
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
 from programs.reward_preflight.environment_process import EnvironmentProcess
@@ -33,7 +33,7 @@ def list_library(args) -> int:
         return 0
     lines = [list(line.values()) for line in functions]
     lines += [[p["name"], "preset", " + ".join(f"{w:g} {n}" for n, w in p["parts"].items())] for p in presets]
-    print(aligned(lines) if lines else "no reward functions")
+    tell(aligned(lines) if lines else "no reward functions")
     return 0
 
 
@@ -61,9 +61,7 @@ def score_file(args) -> int:
         for line in lines:
             text = " | ".join([line["completion"], *(f"{n} {problem}" for n, problem in line["problems"].items())])
             cells.append([line["row"], line["score"], *(line["parts"].get(n) for n in names), text])
-        print(
-            aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows"
-        )
+        tell(aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows")
     return int(any(line["problems"] for line in lines))
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+from parts.messages import tell
 from programs.reward_preflight.thresholds import KINDS
 
 
@@ -43,29 +44,29 @@ FUNCTION_HEADS = {
 def print_report(report: dict) -> None:
     """The report of a preflight for people."""
     gold, groups = report["gold"], report["groups"]
-    print(f"reward   {', '.join(report['reward'])}")
-    print(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    tell(f"reward   {', '.join(report['reward'])}")
+    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
     share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
-    print(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
-    print(columns_of(report["probes"], PROBE_HEADS))
-    print(columns_of(report["functions"], FUNCTION_HEADS))
+    tell(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
+    tell(columns_of(report["probes"], PROBE_HEADS))
+    tell(columns_of(report["functions"], FUNCTION_HEADS))
     if groups["source"] == "formula":
         cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
-        print(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
+        tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
     else:
         names = ("prompts", "mean", "std", "pass_rate", "zero_std_observed", "zero_std_forecast")
         cells = ", ".join(f"{name} {groups[name]:.4g}" for name in names if groups[name] is not None)
-        print(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
+        tell(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
     for finding in report["findings"]:
         shown = (
             f" | row {finding['row']}, score {finding['score']}: '{finding['completion']}'" if "row" in finding else ""
         )
-        print(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
     for check, count in report["more_findings"].items():
-        print(f"         and {count} more of {check}")
-    print("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
+        tell(f"         and {count} more of {check}")
+    tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
 
 
 def print_json(value) -> None:
     """One JSON object on stdout."""
-    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    tell(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))

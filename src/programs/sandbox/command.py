@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 
@@ -77,6 +78,15 @@ def command_flags() -> argparse.ArgumentParser:
     return parser
 
 
+def print_lines(lines: list[str]) -> int:
+    """Print on stdout; 0, also where its reader has gone, as `| head` has."""
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     argv = sys.argv[1:] if argv is None else argv
@@ -84,8 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     args = command_flags().parse_args(argv)
     try:
         if args.report:
-            print(json.dumps(sandbox_report(), indent=2))
-            return 0
+            return print_lines([json.dumps(sandbox_report(), indent=2)])
         if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
             raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
         jobs = jobs_of(args)
@@ -96,8 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     except SandboxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    for verdict in verdicts:
-        print(json.dumps(asdict(verdict)))
+    print_lines([json.dumps(asdict(verdict)) for verdict in verdicts])
     passed = sum(verdict.all_passed for verdict in verdicts)
     print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
     return int(passed < len(verdicts))

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from parts.messages import UserError, say
+from parts.messages import UserError, say, tell
 from programs.selfcheck.advantage_checks import gae_formula, group_advantages, value_head_zero, value_loss_gradient
 from programs.selfcheck.contract import contract
 from programs.selfcheck.conversation_checks import (
@@ -84,9 +84,9 @@ def print_table(results: list[dict], seconds: float) -> None:
     """One line per check, then the count of each status."""
     for row in results:
         advice = f" | try: {row['try']}" if row["try"] else ""
-        print(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
+        tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
     counts = {status: sum(row["status"] == status for row in results) for status in ("pass", "FAIL", "n/a")}
-    print(", ".join(f"{n} {status}" for status, n in counts.items()), f"in {seconds:.1f} s")
+    tell(", ".join(f"{n} {status}" for status, n in counts.items()), f"in {seconds:.1f} s")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:
-        print(contract())
+        tell(contract())
         return 0
     if not options.trainer:
         parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     seconds, passed = time.perf_counter() - started, all(row["status"] != "FAIL" for row in results)
     if options.json:
         report = {"trainer": options.trainer, "passed": passed, "seconds": round(seconds, 1), "checks": results}
-        print(json.dumps(report, indent=1, ensure_ascii=False))
+        tell(json.dumps(report, indent=1, ensure_ascii=False))
     else:
         print_table(results, seconds)
     return 0 if passed else 1

@@ -28,7 +28,7 @@ installing anything on the nodes of a cluster: each needs verl and its rollout e
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --print         # a GRPOTrainer's file, moved
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # four files without the bundle
-    python scripts/verl_train.py --check --overrides mine.txt                            # by hand, KEY=VALUE a line
+    python scripts/verl_train.py --check --overrides run.sh                # by hand: a script, or KEY=VALUE a line
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
     python scripts/verl_train.py --config my.yaml --environment my_environment.py:Game --check      # several turns
 
@@ -63,6 +63,7 @@ ROOMS = (
     "export",
     "environment_check",
     "checks",
+    "shell_scripts",
     "hand_written",
     "submit",
     "slurm",

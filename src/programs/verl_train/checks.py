@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from parts.chat import give_template, template_settings
-from parts.messages import UserError, need, say
+from parts.messages import UserError, need, say, tell
 from parts.prompts import encode_prompt
 from parts.reward_calls import call_limits
 from parts.reward_texts import visible_text
@@ -243,7 +243,7 @@ def check_job(config: Config, job: Layout, overrides: list[Override]) -> int:
                 examples, more = find(composed, rows, tokenizer, config, job)
                 findings += more
             report |= {"data": data, "environment" if config.environment else "reward": examples}
-    print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
+    tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from parts.messages import UserError, say
+from parts.messages import UserError, say, tell
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import run_check
 from programs.verl_train.export import export_job
@@ -31,7 +31,7 @@ def print_files(config: Config) -> int:
     if config.slurm:
         text = batch_file(config, job)
         write_script(Path(job.folder) / "job.sbatch", text)
-    print(text, end="")
+    tell(text, end="")
     for line in memory_plan(config, job.parameters):
         say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
     say_findings(config, job)

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from parts.extracts import bound_names, extract
-from parts.messages import need, say
+from parts.messages import need, say, tell
 from parts.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
 from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN, SAME_AS_TRL
@@ -235,6 +235,6 @@ def export_job(config: Config) -> int:
     if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
         (folder / "run").rmdir()
     for name in names:
-        print(folder / name)
+        tell(folder / name)
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0

@@ -1,5 +1,6 @@
 """--overrides: a file of overrides that was written by hand, checked without settings of ours."""
 
+import ast
 import contextlib
 import dataclasses
 import json
@@ -8,12 +9,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.messages import UserError, need, say, suggest
+from parts.messages import UserError, need, say, suggest, tell
 from programs.verl_train.checks import compose_config, missing_engine, need_verl, parquet_length, validation_findings
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.hydra import Override
 from programs.verl_train.names import ACTOR, CORRECTION, FSDP, MODEL, REF, ROLLOUT
 from programs.verl_train.settings import VERL, Config
+from programs.verl_train.shell_scripts import shell_overrides, starts_verl
 
 IGNORED, GONE = "ignores it", "no longer has it"
 # What is written in older guides, or looks right: key, or key=value -> (what verl does with it, what to write). Where a
@@ -84,24 +86,33 @@ class Written(Override):
 
 
 def read_overrides(file: str) -> list[Written]:
-    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them; a `#` begins a comment.
+    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them, or a shell script; `#` begins a comment.
 
     Raises:
         UserError: the file cannot be read, has none, or a line is none.
     """
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        text = Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
+    if starts_verl(text):
+        found = [Written(*override) for override in shell_overrides(text, file)]
+    else:
+        found = listed_overrides(text, file)
+    need(found, f"got --overrides {file} without any; expected KEY=VALUE, one a line, or a script that starts verl")
+    return found
+
+
+def listed_overrides(text: str, file: str) -> list[Written]:
+    """The overrides of a text with one a line."""
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         comment = re.search(r"(^|\s)#[^'\"]*$", line)  # in quotes it is text
-        text = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
-        match = re.fullmatch(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)", text)
-        need(match or not text, f"{file}, line {number}: got {text!r}; expected KEY=VALUE, or # and a comment")
+        said = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
+        match = re.fullmatch(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)", said)
+        need(match or not said, f"{file}, line {number}: got {said!r}; expected KEY=VALUE, or # and a comment")
         if match:
             found.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
-    need(found, f"got --overrides {file} without any; expected KEY=VALUE, one a line")
     return found
 
 
@@ -188,14 +199,18 @@ def start_findings(composed) -> list[str]:
     )
     if cpus is not None and cpus < needed:
         found.append(f"cpus: got ray_kwargs.ray_init.num_cpus={cpus}; expected {needed}, or it waits for ever")
+    actor = composed.actor_rollout_ref.actor
+    if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
+        say("note: one update a batch, so the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
         found.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
     return found + file_findings(composed)
 
 
 def file_findings(composed) -> list[str]:
-    """Epochs that end before total_training_steps; a note for each file that is not here."""
+    """Epochs that end before total_training_steps, a reward file without its function; notes on files not here."""
     trainer, data, reward = composed.trainer, composed.data, composed.reward.custom_reward_function.path
+    found = reward_file_findings(composed.reward.custom_reward_function)
     files = {"data.train_files": data.train_files, "data.val_files": data.val_files}
     files |= {"reward.custom_reward_function.path": reward} if reward else {}
     for key, names in files.items():
@@ -205,14 +220,30 @@ def file_findings(composed) -> list[str]:
     train = [data.train_files] if isinstance(data.train_files, str) else [*data.train_files]
     paths = [Path(name).expanduser() for name in train]
     if not trainer.total_training_steps or not all(p.is_file() and p.suffix == ".parquet" for p in paths):
-        return []
+        return found
     steps = sum(parquet_length(str(path)) for path in paths) // data.train_batch_size * trainer.total_epochs
-    if steps >= trainer.total_training_steps:
+    if steps < trainer.total_training_steps:
+        what = f"steps: got {trainer.total_epochs} epochs of {steps // trainer.total_epochs} steps"
+        wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
+        found.append(f"{what}; expected {wanted}, or the run ends early, unsaved")
+    return found
+
+
+def reward_file_findings(reward) -> list[str]:
+    """A reward file without the function that verl would call; the file is parsed, not run."""
+    path = Path(reward.path or "").expanduser()
+    if not path.is_file():
         return []
-    what = f"steps: got {trainer.total_epochs} epochs of {steps // trainer.total_epochs} steps"
-    return [
-        f"{what}; expected trainer.total_training_steps={trainer.total_training_steps}, or the run ends early, unsaved"
-    ]
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (SyntaxError, ValueError) as error:
+        return [f"reward: got {path}, which is no Python ({error}); expected a file with {reward.name}"]
+    names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    others = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.If, ast.Try))]
+    if reward.name in names or any(reward.name in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
+        return []
+    got = f"reward: got {path} with the functions {', '.join(names) or 'none'}"
+    return [f"{got}; expected reward.custom_reward_function.name={reward.name} among them{suggest(reward.name, names)}"]
 
 
 def check_alone(config: Config) -> None:
@@ -241,7 +272,7 @@ def check_written(config: Config) -> int:
                 say(f"note: {composed.actor_rollout_ref.rollout.name} is not installed here; the run needs it")
             findings += start_findings(composed)
             report["settings"] = shown_settings(composed)
-    print(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
+    tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))

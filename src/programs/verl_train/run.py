@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from parts.messages import need, say
+from parts.messages import need, say, tell
 from parts.output_folder import follow_umask
 from programs.verl_train.batches import say_findings
 from programs.verl_train.checks import missing_engine, need_verl
@@ -95,7 +95,7 @@ def finish(config: Config, job: Layout, code: int) -> int:
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
     summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
-    print(json.dumps(summary, indent=1))
+    tell(json.dumps(summary, indent=1))
     return 0
 
 

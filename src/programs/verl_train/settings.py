@@ -216,7 +216,8 @@ class Config(BaseConfig):
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
     overrides: str = setting(
-        "", "FILE of overrides written by hand, KEY=VALUE a line, # comments: --check composes and validates it alone"
+        "",
+        "FILE of overrides by hand, a shell script or KEY=VALUE a line: --check composes and validates it alone",
     )
     from_trl: str = setting(
         "",

@@ -10,7 +10,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from parts.messages import UserError, need, say
+from parts.messages import UserError, need, say, tell
 from programs.verl_train.batches import say_findings
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.environment_job import loading_findings
@@ -114,7 +114,7 @@ def submit_job(config: Config) -> int:
         if why:
             say(f"error: {why}")
         return 3 if why else 1
-    print(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
+    tell(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
     return 0
 
 

@@ -15,6 +15,7 @@ from parts.memory import (
     network_bytes,
     sampling_bytes,
 )
+from parts.messages import tell
 from parts.models import shaped_network
 from parts.precision import settle_precision
 from parts.processes import device_name
@@ -80,5 +81,5 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
         "parameters": parameters,
         "memory_estimate": in_gib(warm_start_memory(config, model, longest + config.max_new_tokens)),
     }
-    print(json.dumps(plan, indent=1))
+    tell(json.dumps(plan, indent=1))
     return 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from parts.exit_codes import exit_code, quiet_environment
-from parts.messages import need, say
+from parts.messages import need, say, tell
 from parts.models import check_context
 from parts.output_folder import check_folder, make_folder, write_settings
 from parts.precision import settle_precision
@@ -79,7 +79,7 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
     return measure(shop, number)
 
 
-def tell(found: dict) -> None:
+def tell_round(found: dict) -> None:
     """One line about a round's held-out samples."""
     k, best = list(found["pass_at_k"].items())[-1]
     shape = "" if found["format"] is None else f", format {found['format']:.3f}"
@@ -94,14 +94,14 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
     config = shop.config
     start = shop.round_folder(0) / "measure.json"
     found = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
-    tell(found[-1])
+    tell_round(found[-1])
     while True:
         number, wrong = found[-1]["round"], obstacles(config, found[-1])
         goes_on = widens(config, found) if not wrong else set(wrong) != {"entropy"}
         if number >= config.rounds or (number >= config.min_rounds and not goes_on):
             return found
         found.append(play_round(shop, rows, number + 1, found[-1]))
-        tell(found[-1])
+        tell_round(found[-1])
 
 
 def advice(config: Config, found: list[dict], wrong: dict) -> str:
@@ -131,10 +131,10 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
     if wrong:
         return 1
     rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (found if len(found) < 3 else (found[0], last)))
-    print(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
+    tell(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
     if not last["round"]:
         say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")
-    print("go on with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]), flush=True)
+    tell("go on with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]))
     return 0
 
 

@@ -1,0 +1,46 @@
+"""A reader of stdout that has gone, as `| head` has, is no error: same exit code, nothing on stderr about it."""
+
+import json
+import subprocess
+
+import pytest
+from conftest import ASSETS, ROOT, TINY_LM, script_command, script_env
+
+SOLUTION = {"prompt": "1+2?", "completion": "#### 3", "answer": "3", "tests": ["assert f() == 1"]}
+COMMANDS = {
+    "reward_preflight --list": 0,
+    "new_trainer --list": 0,
+    "selfcheck --contract": 0,
+    "generate_dockerfile --list": 0,
+    "generate_dockerfile --output -": 0,
+    "create_reward_template --task math --print": 0,
+    "sandbox --report": 0,
+    "sandbox --data rows.jsonl": 1,
+    "math_grader --data rows.jsonl": 0,
+    "data_loader rows.jsonl --inspect": 0,
+    f"verl_train --hardware 8x80GB --config {ASSETS / 'training_config.yaml'} --output_dir verl --print": 0,
+    f"diagnose {ROOT / 'tests/data/diagnose/grpo_hack'}": 1,
+    "new_notebook --output idea.ipynb": 0,
+    "ppo_train --dry_run --output_dir planned": 0,
+    f"evaluation --task math --model {TINY_LM} --data rows.jsonl --max_new_tokens 2 --output_dir evaluated": 0,
+    "ppo_train --steps 1 --batch_size 8 --max_new_tokens 2 --eval_rows 4 --output_dir trained": 0,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_closed_stdout_is_no_error(command, tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(SOLUTION) + "\n")
+    name, *flags = command.split()
+    process = subprocess.Popen(
+        script_command(name, *flags),
+        cwd=tmp_path,
+        env=script_env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait() == COMMANDS[command], said
+    assert "Traceback" not in said and "roken pipe" not in said and "BrokenPipe" not in said
