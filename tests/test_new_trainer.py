@@ -279,3 +279,18 @@ def test_the_list_names_every_change_and_setting(capsys):
     for kind in new.PAGES:
         for name in [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]:
             assert f"    --{name}" in told
+
+
+def test_a_setting_that_a_change_makes_brings_the_change(folder):
+    done = run_script("new_trainer", "grpo", "own.py", "--kl-coef", "0.1", "--epochs", "2", cwd=folder)
+    report = json.loads(done.stdout)
+    assert report["changes"] == ["kl"] and report["settings"] == {"kl_coef": 0.1, "epochs": 2}
+    own = load_module(folder / "own.py", "own_with_kl")
+    assert own.Config("", "", "").kl_coef == 0.1
+    (folder / "own.py").unlink()
+    done = run_script("new_trainer", "grpo", "own.py", "--change", "kl", "token_mean", "--kl_coef", "0.2", cwd=folder)
+    assert json.loads(done.stdout)["changes"] == ["kl", "token_mean"]
+    done = run_script("new_trainer", "ppo", "theirs.py", "--kl_coef", "0.2", cwd=folder)
+    assert json.loads(done.stdout)["changes"] == [], "PPO's page has this setting"
+    done = run_script("new_trainer", "grpo", "no.py", "--vf_coef", "0.2", cwd=folder)
+    assert done.returncode == 2 and "--vf_coef" in done.stderr and not (folder / "no.py").exists()

@@ -205,6 +205,7 @@ OF_THE_SCRIPT = {  # ppo_train.py's settings for what a change makes of grpo.py
     "dr_grpo": {"algorithm": "dr_grpo"},
     "rloo": {"algorithm": "rloo", "aggregation": "seq_mean_token_mean"},
     "gspo": {"algorithm": "gspo"},
+    "kl": {"algorithm": "grpo", "kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3_ratio"},
 }
 
 
@@ -212,7 +213,8 @@ OF_THE_SCRIPT = {  # ppo_train.py's settings for what a change makes of grpo.py
 def test_an_update_of_a_changed_grpo_is_that_of_the_scripts_algorithm(change, models, batch, tmp_path):
     (tmp_path / "mine.py").write_text(new_trainer.with_change(new_trainer.page_text("grpo"), "grpo", change))
     mine = load_module(tmp_path / "mine.py", f"changed_{change}")
-    theirs = script.Config(**OF_THE_SCRIPT[change], **CLIPS, group_size=2, kl_coef=0.0, precision="fp32")
+    of_the_script = {"kl_coef": 0.0} | OF_THE_SCRIPT[change]
+    theirs = script.Config(**of_the_script, **CLIPS, group_size=2, precision="fp32")
     groups = torch.tensor([0, 0, 1, 1])
     advantages = script.ADVANTAGES[theirs.advantage](scores=batch["scores"], groups=groups, config=theirs)
     torch.testing.assert_close(mine.group_advantages(batch["scores"], 2), advantages, rtol=1e-8, atol=1e-9)
@@ -221,7 +223,8 @@ def test_an_update_of_a_changed_grpo_is_that_of_the_scripts_algorithm(change, mo
         theirs, without_critic(models), per_token(batch), range(4), torch.amp.GradScaler(enabled=False)
     )
     expected = gradients(models.policy)
-    settings = mine.Config(model="", data="", reward="", micro_batch=2, group_size=2, **CLIPS)
+    own = {"kl_coef": 0.3} if change == "kl" else {}
+    settings = mine.Config(model="", data="", reward="", micro_batch=2, group_size=2, **CLIPS, **own)
     mine.accumulate_gradients(settings, models, batch, torch.arange(4))
     assert_same(gradients(models.policy), expected)
 
@@ -579,7 +582,7 @@ CHANGES = [(name, change, known["edits"]) for name in NAMES for change, known in
 def test_changes_are_listed_for_each_template():
     blocks = re.findall(r"^```diff(.*)$", (ROOT / "references" / "templates.md").read_text(), re.MULTILINE)
     assert all(re.fullmatch(r" \w+", name) for name in blocks), "a change without a name cannot be asked for"
-    assert [sum(n == name for n, _, _ in CHANGES) for name in NAMES] == [5, 7, 5]
+    assert [sum(n == name for n, _, _ in CHANGES) for name in NAMES] == [5, 8, 5]
 
 
 @pytest.mark.parametrize(("name", "change", "pairs"), CHANGES, ids=[f"{n}: {t}" for n, t, _ in CHANGES])

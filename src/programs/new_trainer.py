@@ -14,8 +14,8 @@ independent computations on your model, data and reward. Then it trains into --o
 Without --out it stops after the check, without --model after the writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
-a change that references/templates.md has, such as `--change token_mean`; --list prints all changes and settings.
---inline copies the reward's or environment's file into FILE too.
+a change that references/templates.md has, such as `--change token_mean`; a setting that a change makes brings it, as
+`--kl_coef 0.04` of grpo does; --list prints all. --inline copies the reward's or environment's file into FILE too.
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, the accuracy before and after, what diagnose.py found, whether the saved model loads and by how
@@ -112,6 +112,17 @@ def with_change(source: str, kind: str, name: str) -> str:
         need(source.count(old) == 1, f"{alone}; try the second by hand, it stands in references/templates.md")
         source = source.replace(old, new)
     return source
+
+
+def named_by_flags(kind: str, rest: list[str]) -> list[str]:
+    """Changes that make a setting which the command line names and the page does not have, as `--kl_coef` of grpo."""
+    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")}
+    flags -= {*settings_of(page_text(kind))}
+    return [
+        name
+        for name, change in changes_of(kind).items()
+        if any(re.search(rf"^    {flag}: \w+ = ", new, re.MULTILINE) for flag in flags for _, new in change["edits"])
+    ]
 
 
 def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
@@ -268,6 +279,9 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     """(exit code, report) of a command line."""
     source = page_text(args.kind)
+    changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
+    for name in changes:
+        source = with_change(source, args.kind, name)
     given = {k: x for k, x in vars(page_parser(args.kind, source).parse_args(rest)).items() if x is not None}
     need(args.file.endswith(".py"), f"got FILE {args.file}; expected a name in .py")
     folder = Path(args.file).resolve().parent
@@ -284,8 +298,6 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     out = Path(given.get("out", ""))
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is no earlier run; expected a new folder")
-    for name in args.change:
-        source = with_change(source, args.kind, name)
     own = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in own.items():
         source = with_default(source, name, value)
@@ -295,7 +307,7 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
         source = with_file(source, setting, given.pop(setting))
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
-    report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": args.change}
+    report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
     report["functions"] = outline(source)
     if not started:
         return 0, report
