@@ -6143,6 +6143,10 @@ SHOWN = (  # what the file came to
     *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs", "trainer.total_training_steps"),
     *("trainer.save_freq", "reward.custom_reward_function.path", "reward.reward_manager.name"),
 )
+COUNTS = (  # what is computed with
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs"),
+    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
+)
 
 
 @dataclass(frozen=True)
@@ -6262,6 +6266,9 @@ def start_findings(composed) -> list[str]:
         omega_conf_to_dataclass(composed.actor_rollout_ref.rollout)
     except Exception as error:  # as validate_config's
         found.append(f"validation: verl refuses the rollout: {type(error).__name__}: {error}")
+    if wrong := {key: x for key in COUNTS if not isinstance(x := OmegaConf.select(composed, key), int)}:
+        why = "expected an integer; try a value for its variable, as in `NODES=2 python …`"
+        return [*found, *(f"number: got {key}={x}; {why}" for key, x in wrong.items())]
     trainer, cpus = composed.trainer, composed.ray_kwargs.ray_init.num_cpus
     needed = cpus_needed(
         trainer.nnodes * trainer.n_gpus_per_node, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units

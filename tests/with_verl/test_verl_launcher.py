@@ -239,6 +239,12 @@ def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys, monkeypat
         assert re.search(rf"got {re.escape(key)}.*run\.sh, line \d", found), (key, found)
     code, report, _ = check(text.replace("name=compute_score", "name=score"))
     assert code == 1 and "functions compute_score" in report["findings"][0]
+    code, report, said = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
+    assert code == 1 and "got trainer.nnodes=$NODES_OF_NOBODY; expected an integer" in report["findings"][-1]
+    assert "line 2: $NODES_OF_NOBODY is not known here" in said
+    monkeypatch.setenv("NODES_OF_NOBODY", "2")
+    code, report, _ = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
+    assert code == 0 and report["settings"]["trainer.nnodes"] == 2
 
 
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
