@@ -294,3 +294,19 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder):
     assert json.loads(done.stdout)["changes"] == [], "PPO's page has this setting"
     done = run_script("new_trainer", "grpo", "no.py", "--vf_coef", "0.2", cwd=folder)
     assert done.returncode == 2 and "--vf_coef" in done.stderr and not (folder / "no.py").exists()
+
+
+def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
+    """SKILL.md's sentence, so that an agent need not list them."""
+    text = " ".join((ROOT / "SKILL.md").read_text(encoding="utf-8").partition("## Rules")[0].split())
+    settings = re.search(r"as its defaults \((.*?)\), changes", text)[1]
+    changes = re.search(r"changes to the method \((.*?)\), reward or", text)[1]
+    pages = [new.PAGES, [p for p in new.PAGES if p != "distillation"], ["grpo"], ["ppo"]]
+    for kinds, names in zip(pages, re.findall(r"`(--[^`]+)`", settings), strict=True):
+        for kind in kinds:
+            known = {*new.settings_of(new.page_text(kind)), *(["kl_coef"] if kind == "grpo" else [])}
+            assert {name.removeprefix("--") for name in names.split()} <= known, (kind, names)
+    lora, grpo, ppo, listing = re.findall(r"`([a-z_ -]+)`(?!:)", changes)
+    assert lora == "--change lora" and listing == "--list"
+    assert {*grpo.split(), "lora", "kl"} <= {*new.changes_of("grpo")}
+    assert {*ppo.split(), "lora"} <= {*new.changes_of("ppo")}
