@@ -1,6 +1,7 @@
 """scripts/new_trainer.py: a page with settings and changes, checked and run by one command."""
 
 import ast
+import dataclasses
 import json
 import os
 import re
@@ -297,16 +298,20 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder):
 
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
-    """SKILL.md's sentence, so that an agent need not list them."""
+    """SKILL.md's sentences, with their defaults, so that an agent need not list them."""
     text = " ".join((ROOT / "SKILL.md").read_text(encoding="utf-8").partition("## Rules")[0].split())
-    settings = re.search(r"as its defaults \((.*?)\), changes", text)[1]
-    changes = re.search(r"changes to the method \((.*?)\), reward or", text)[1]
-    pages = [new.PAGES, [p for p in new.PAGES if p != "distillation"], ["grpo"], ["ppo"]]
-    for kinds, names in zip(pages, re.findall(r"`(--[^`]+)`", settings), strict=True):
+    settings = re.search(r"name become the file's defaults; else they are, (.*?)\. `--change`", text)[1]
+    pages = [new.PAGES, [p for p in new.PAGES if p != "distillation"], ["grpo", "multi_turn"], ["ppo"]]
+    for kinds, names in zip(pages, re.findall(r"`(--[^`]+ [0-9][^`]*)`", settings), strict=True):
         for kind in kinds:
-            known = {*new.settings_of(new.page_text(kind)), *(["kl_coef"] if kind == "grpo" else [])}
-            assert {name.removeprefix("--") for name in names.split()} <= known, (kind, names)
-    lora, grpo, ppo, listing = re.findall(r"`([a-z_ -]+)`(?!:)", changes)
-    assert lora == "--change lora" and listing == "--list"
-    assert {*grpo.split(), "lora", "kl"} <= {*new.changes_of("grpo")}
-    assert {*ppo.split(), "lora"} <= {*new.changes_of("ppo")}
+            Config = load_module(ROOT / "templates" / f"{kind}.py", f"page_{kind}").Config
+            defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+            for name, value in re.findall(r"--(\w+) (\S+)", names):
+                assert defaults[name] == float(value), (kind, name)
+    grpo, ppo = re.search(
+        r"`--change` takes `lora`; `grpo`: (.*?), and `--kl_coef` brings a KL; `ppo`: (.*?)\. ", text
+    ).groups()
+    for kind, listed in (("grpo", grpo), ("ppo", ppo)):
+        named = " ".join(re.findall(r"`([a-z_ ]+)`", listed)).split()
+        assert named and {*named, "lora"} <= {*new.changes_of(kind)}, kind
+    assert all("lora" in new.changes_of(kind) for kind in new.PAGES)
