@@ -15,6 +15,7 @@ verl_train.py write them. verl does not give rewards the prompt: it is read from
 which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
+    final_number  the number behind the only ####, as in GSM8K: 30 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
@@ -26,22 +27,30 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
 --from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
 async or a preset too, to verl's compute_score, and a compute_score to TRL. A list of functions becomes their weighted
 sum, for verl or (--for trl) for TRL: --weights has a number for each, or names a list in FILE.py; a preset has its own.
+--inline writes the shortest port to verl, one file with the function inside and five lines below it, for a plain
+function of the completion and one column; both are called, and must score the same.
 The port imports FILE.py by its path from the output, so keep both together; nothing may train there. It sees one row at
 a time in verl, without `completion_ids` (verl_train.py's reward manager gives them); an exception there scores 0 and
 sets `raised`, as verl would go on without the row.
+
+--data FILE tries what was written on its rows: reward_preflight.py says whether gold answers score and empty, copied,
+cut and listed ones do not; with --inline original and port are compared on the gold answers.
 
 Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
+    python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
+    python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
-Exit codes: 0 written or printed, 2 bad input.
+Exit codes: 0 written or printed, 1 --data found something (the file stays), 2 bad input.
 """
 
 import argparse
 import ast
+import csv
 import difflib
 import importlib
 import importlib.util
@@ -53,7 +62,9 @@ import os
 import pprint
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +112,94 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> argp
         near = suggest(unknown[0].split("=")[0], [flag for action in parser._actions for flag in action.option_strings])
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
+
+
+# -------------------------------------------------------------------------------------------- rows (src/parts/rows.py)
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="\n") as f:
+        for number, line in enumerate(f, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
+            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in READERS,
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+    try:
+        return READERS[suffix](path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
 
 
 # ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
@@ -827,6 +926,7 @@ TASKS = {
         needs='"math-verify[antlr4_13_2]>=0.8,<1"',
         columns="prompt, so that copying the task does not pay",
     ),
+    "final_number": Recipe("Pay for the right number behind ####, as in GSM8K, and only that.", range="{0, 1}"),
     "code": Recipe(
         "Pay for a program that passes its tests, which run in a sandbox.",
         gold="tests",
@@ -1491,6 +1591,225 @@ def port_to_trl(args, functions: list, signatures: list, words: dict) -> str:
     return with_imports(head_of(about, usage_notes(args, args.name, gold, "")), body)
 
 
+# ---------------------------------------------------- short texts (src/programs/create_reward_template/short_texts.py)
+
+FINAL_NUMBER = '''"""1 for the right number behind ####, as in GSM8K; a second ####, or text behind it, pays nothing.
+
+@NOTES@
+"""
+
+import re
+from decimal import Decimal
+
+FINAL = re.compile(r"####\\s*\\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\\.[0-9]+)?)\\.?\\s*")
+
+
+def final_number(text: str) -> Decimal | None:
+    """The number after the only #### of a text, with nothing behind it, else None: 1,200 is 1200."""
+    found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
+    return Decimal(found[1].replace(",", "")) if found else None
+
+
+def score(text: str, solution) -> float | None:
+    """1 where the final number is that of the worked solution, or of a bare number, else 0; None where it has none."""
+    gold = final_number("####" + str(solution).rpartition("####")[2])
+    return None if gold is None else float(final_number(text) == gold)
+'''
+
+FINAL_NUMBER_TRL = '''
+
+def @NAME@(completions, @GOLD@, **kwargs) -> list:
+    """TRL's form: a score for each completion, a text or chat messages."""
+    texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+    return [score(text, solution) for text, solution in zip(texts, @GOLD@, strict=True)]
+'''
+
+FINAL_NUMBER_VERL = '''
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
+    """verl's form, which has no None: 0."""
+    return score(solution_str, ground_truth) or 0.0
+'''
+
+INLINE_HEAD = '''"""@FUNCTION@ of @FILE@, copied here, for verl.
+
+verl: reward.custom_reward_function.path=@OUTPUT@ reward.custom_reward_function.name=compute_score
+    ground_truth is @GOLD@
+"""
+
+'''
+
+INLINE_BATCH = '''
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
+    """@FUNCTION@ for one completion; 0 for None, which verl has not."""
+    completion = @COMPLETION@
+    return float(@FUNCTION@(@PROMPTS@completions=[completion], @GOLD@=[ground_truth])[0] or 0.0)
+'''
+
+INLINE_ONE = '''
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
+    """@FUNCTION@ for one completion; 0 for None, which verl has not."""
+    return float(@FUNCTION@(@PROMPTS@completion=solution_str, @GOLD@=ground_truth) or 0.0)
+'''
+
+
+# ---------------------------------------------------------------- short (src/programs/create_reward_template/short.py)
+
+ARGUMENTS = {"prompt", "prompts", "completion", "completions"}
+EXTRAS = {"completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}  # what TRL hands over besides
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+OTHERWISE = "try it without --inline"
+
+
+def final_number_reward(args) -> str:
+    """The text of the task final_number."""
+    gold, file = args.gold_column or "answer", Path(args.output or "my_reward.py").name
+    notes = [f"TRL, and trainers with its contract: {file}:{args.name}, column {gold}"] * (args.target != "verl")
+    if args.target != "trl":
+        notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
+    text = FINAL_NUMBER + FINAL_NUMBER_TRL * (args.target != "verl") + FINAL_NUMBER_VERL * (args.target != "trl")
+    return put_in(text, notes="\n".join(notes), name=args.name, gold=gold)
+
+
+# ------------------------------------------------------------------------------------------------ a port
+
+
+def definition(args, source: str, name: str) -> ast.FunctionDef:
+    """The function of --from as its file defines it; UserError for what needs more than a few lines."""
+    got = f"got --inline with --from {args.source!r}"
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{got}: {error}; expected Python") from None
+    found = next((line for line in body if isinstance(line, ast.FunctionDef) and line.name == name), None)
+    need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
+    need(weight_of(args.source) == 1 and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
+    read = {node.id for part in found.body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    arguments = found.args
+    hidden = [a.arg for a in (arguments.vararg, arguments.kwarg) if a]
+    used = sorted(read & {"prompt", "prompts", *EXTRAS, *hidden})
+    need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
+    return found
+
+
+def inlined(args) -> str:
+    """The text of a port of --from to verl that holds the function; fixes args.target."""
+    file, _, name = args.source.partition("*")[0].rpartition(":")
+    got = f"got --from {args.source!r}"
+    need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function")
+    need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
+    need(Path(file).resolve() != Path(args.output or "").resolve(), f"{got}, the file of --output; expected another")
+    args.target, source = "verl", Path(file).read_text(encoding="utf-8")
+    given = definition(args, source, name).args
+    own = ARGUMENTS | EXTRAS
+    named = [a.arg for a in (*given.args, *given.kwonlyargs)]
+    need(not given.posonlyargs, f"{got}, whose arguments have no names; {OTHERWISE}")
+    columns = [n for n in named if n not in own]
+    need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
+    need(not args.gold_column or args.gold_column == columns[0], f"got --gold_column; expected {columns[0]}")
+    batch = "completions" in named
+    need(batch or "completion" in named, f"{got}; expected a parameter completions, or completion for one sample")
+    kept = extract(source, [name])
+    body = ast.parse(kept)
+    taken = [line for line in body.body if getattr(line, "name", "") == "compute_score"]
+    need(not taken, f"{got}, which uses a compute_score of its own; expected another name for it; {OTHERWISE}")
+    if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
+        kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
+    prompts = {"prompts": "prompts=[None], ", "prompt": "prompt=None, "}
+    words = {"function": name, "file": Path(file).name, "gold": columns[0]}
+    words |= {"output": Path(args.output or "my_reward.py").name}
+    words |= {"prompts": next((text for word, text in prompts.items() if word in named), "")}
+    message = '[{"role": "assistant", "content": solution_str}]'
+    words |= {"completion": message if args.completions == "messages" else "solution_str"}
+    kept = kept.strip("\n") + "\n"
+    gap = "\n" * kept.startswith(("def ", "@", "class "))
+    return put_in(INLINE_HEAD + gap + "@KEPT@" + (INLINE_BATCH if batch else INLINE_ONE), **words, kept=kept)
+
+
+def texts_for(gold: str) -> list[str]:
+    """Completions that rewards of all kinds tell apart."""
+    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
+    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
+
+
+def outcome(function, *args, **kwargs) -> float | str:
+    """The score of one completion, 0 for None, or what is raised."""
+    try:
+        value = function(*args, **kwargs)
+        return float((value[0] if isinstance(value, list | tuple) else value) or 0.0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def imported_alone(args, text: str):
+    """The text of a port as a module; UserError where it needs a file that lies beside the original."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Path(folder, "alone.py")
+        alone.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, "-I", str(alone)], capture_output=True, text=True, cwd=folder)
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        got = f"got --inline with --from {args.source!r}, which does not import alone"
+        need(done.returncode == 0, f"{got}: {last}; {OTHERWISE}")
+        return import_file("port", str(alone), str(alone))
+
+
+def golds_of(args, column: str) -> list[str]:
+    """The gold answers to compare with: those of the first 200 rows of --data, else one."""
+    rows = read_rows(args.data)[:200] if args.data else [{column: "42"}]
+    for number, row in enumerate(rows, start=1):
+        got = f"got row {number} of {args.data} with {column} {row.get(column)!r}"
+        need(isinstance(row.get(column), str), f"{got}; expected a text, as verl gives it; {OTHERWISE}")
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def compared(args, text: str) -> dict:
+    """How many scores of original and port are the same, and which scores were seen.
+
+    Raises:
+        UserError: one differs, or the port does not import alone.
+    """
+    file, _, name = args.source.partition("*")[0].rpartition(":")
+    port = imported_alone(args, text)
+    original = getattr(port, name)
+    if not imports_trainer(Path(file).read_text(encoding="utf-8")):
+        check_import(args.source, file)
+        original, _ = find_reward(f"{file}:{name}")
+    own, parameters = ARGUMENTS | EXTRAS, inspect.signature(original).parameters
+    (column,) = [n for n, p in parameters.items() if n not in own and p.kind in NAMED]
+    scores = []
+    for gold in golds_of(args, column):
+        for said in texts_for(gold):
+            given = {column: gold, "completion": said, "prompt": None}
+            if not is_per_sample(original):
+                whole = [{"role": "assistant", "content": said}] if args.completions == "messages" else said
+                given = {column: [gold], "completions": [whole], "prompts": [None]}
+            taken = {n: value for n, value in given.items() if n in parameters}
+            scores.append((outcome(original, **taken), outcome(port.compute_score, *("data", said, gold, {}))))
+    wrong = [f"{a}, inline {b}" for a, b in scores if a != b]
+    need(not wrong, f"got --inline with --from {args.source!r}: it scores {' '.join(wrong[:1])}; {OTHERWISE}")
+    seen = sorted({b for _, b in scores}, key=str)
+    return {"completions": len(scores), "same_score": len(scores) - len(wrong), "scores": seen}
+
+
+# ------------------------------------------------------------------------------------------------ tried
+
+
+def preflighted(args) -> dict:
+    """What reward_preflight.py says of the written reward on the rows of --data, in short."""
+    script = HELPERS / "reward_preflight.py"
+    need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
+    command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    need(done.returncode in (0, 1) and done.stdout, f"{args.output} is written; {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
+    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
+    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
+    return said | {"findings": found["findings"]}
+
+
 # ------------------------------------------------------------ command (src/programs/create_reward_template/command.py)
 
 RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
@@ -1502,7 +1821,8 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "completions": ("--from",),
     "weights": ("--from",),
     "data_source": ("--from",),
-    "gold_column": ("math", "code", "qa", "llm_judge", "--from"),
+    "inline": ("--from",),
+    "gold_column": ("math", "final_number", "code", "qa", "llm_judge", "--from"),
 }
 DEFAULTS = {
     "tags": ["think", "answer"],
@@ -1546,6 +1866,8 @@ def template_parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="W",
     )
+    flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
+    flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("output", "file to write", metavar="FILE.py")
     flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")
     flag("force", "replace a file that is there", action="store_true")
@@ -1589,6 +1911,7 @@ def check_flags(args) -> None:
     need(args.output or args.to_stdout, "got no --output; expected --output FILE.py or --print")
     need(not (args.output and args.to_stdout), "got --output and --print; expected one of them")
     need(not (args.force and args.to_stdout), "got --force and --print; expected --force with --output")
+    need(not (args.data and args.to_stdout), "got --data and --print; expected --data with --output")
     kind = args.task or "--from"
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None
@@ -1628,10 +1951,26 @@ def copy_helper(name: str, folder: Path) -> dict:
     return {"helper": str(target), "copied": True}
 
 
+def text_of(args) -> str:
+    """The text of the file to write."""
+    if args.inline:
+        return inlined(args)
+    if args.task == "final_number":
+        return final_number_reward(args)
+    text = new_reward(args) if args.task else ported(args)
+    judged = args.target != "verl" or not args.data
+    need(judged, "got --data with a reward for verl alone; expected --for both or trl, or --inline")
+    return text
+
+
 def write_reward(args, text: str) -> dict:
-    """Write the file and the helper that it needs; return what to say of it."""
+    """Write the file and the helper that it needs, try it; return what to say of it."""
     path = Path(args.output)
-    report = {"wrote": str(path), "for": args.target, "test": f"{Path(sys.executable).name} {path} --test"}
+    report = {"wrote": str(path), "lines": len(text.splitlines()), "for": args.target}
+    if args.inline:
+        report["tried"] = compared(args, text)
+    elif args.task != "final_number":
+        report["test"] = f"{Path(sys.executable).name} {path} --test"
     if args.target != "verl":
         report["trl"] = f"{path}:{args.name}"
     if args.target != "trl":
@@ -1641,6 +1980,8 @@ def write_reward(args, text: str) -> dict:
     if helper:
         report |= copy_helper(helper, path.resolve().parent)
     path.write_text(text, encoding="utf-8")
+    if args.data and not args.inline:
+        report["tried"] = preflighted(args)
     return report
 
 
@@ -1657,13 +1998,15 @@ def main(argv: list[str] | None = None) -> int:
             need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
             need(not path.is_dir(), f"{got}, a folder; expected the name of a file")
             need(args.force or not path.exists(), f"{got}, which exists; expected a new name; try --force")
-        text = new_reward(args) if args.task else ported(args)
+        text = text_of(args)
         if args.to_stdout:
             tell(text, end="")
             if args.task and TASKS[args.task].helper:
                 say(f"note: it needs {HELPERS / TASKS[args.task].helper}.py beside it")
         else:
-            tell(json.dumps(write_reward(args, text), indent=2))
+            report = write_reward(args, text)
+            tell(json.dumps(report, indent=2))
+            return 0 if report.get("tried", {}).get("ready", True) else 1
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -101,7 +101,7 @@ def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
 
 
 def test_the_number_reward_pays_one_final_number(folder):
-    write_files(RECIPES["A final number, as in GSM8K"], folder)
+    assert [done.returncode for done in run_recipe("A final number, as in GSM8K", folder)] == [0]
     reward = load_module(folder / "gsm8k.py", "recipe_number").correct
     gold = "6 * 200 = 1200\n#### 1,200"
     right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200", [{"content": "#### 1200"}]]
@@ -115,7 +115,7 @@ def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    write_files(RECIPES["A final number, as in GSM8K"], folder)
+    run_recipe("A final number, as in GSM8K", folder)
     reward, seen = load_module(folder / "gsm8k.py", "recipe_number_in_trl").correct, []
 
     def correct(completions, answer, **kwargs):
@@ -136,15 +136,13 @@ def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
     assert all(p.isfinite().all() for p in trainer.model.parameters())
 
 
-def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder, monkeypatch):
-    write_files(RECIPES["A final number, as in GSM8K"], folder)
-    write_files(RECIPES["A TRL reward in verl"], folder)
-    monkeypatch.syspath_prepend(str(folder))
-    verl = load_module(folder / "verl_reward.py", "recipe_verl_reward")
-    texts = ["#### 7", "#### 8", "#### 7 #### 7", ""]
-    scores = [verl.compute_score("d", text, "so #### 7", extra_info={"index": 0}) for text in texts]
-    assert scores == verl.correct(texts, ["so #### 7"] * 4) == [1.0, 0.0, 0.0, 0.0]
-    assert verl.compute_score("d", "#### 7", "nothing") == 0.0 and verl.correct(["#### 7"], ["nothing"]) == [None]
+def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder):
+    (done,) = run_recipe("A TRL reward in verl", folder)
+    tried = json.loads(done.stdout)["tried"]
+    assert tried == {"completions": 10, "same_score": 10, "scores": [0.0, 1.0]}
+    (folder / "my.py").unlink()  # it needs no other file
+    score = load_module(folder / "verl_reward.py", "recipe_verl_reward").compute_score
+    assert [score("d", f"<answer>{x}</answer>", "7", extra_info={"index": 0}) for x in (7, 8)] == [1.0, 0.0]
 
 
 def test_blocks_to_paste_are_short_and_listed():

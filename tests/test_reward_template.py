@@ -885,6 +885,171 @@ def test_port_and_original_move_together(mine, tmp_path_factory):
 
 # ------------------------------------------------------------------------------------------------ bad input
 
+# ------------------------------------------------------------------------------------------------ the shortest files
+
+
+def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
+    report = make(tmp_path, "--task", "final_number", "--name", "right")
+    module = load(tmp_path)
+    assert report["lines"] <= 36 and "test" not in report
+    gold = "6 * 200 = 1200\n#### 1,200"
+    right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200", [{"content": "#### 1200"}]]
+    wrong = ["1200", "#### 12", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
+    assert module.right(right, answer=[gold] * 5) == [1.0] * 5 and module.right(wrong, [gold] * 8) == [0.0] * 8
+    assert module.right(["#### 3", "#### -3", "#### 7"], ["no number", "#### -3", "7"]) == [None, 1.0, 1.0]
+    for text, solution in [(x, gold) for x in right[:-1] + wrong] + [("#### 3", "no number")]:
+        score = module.compute_score("gsm8k", text, solution, {"index": 0})
+        assert type(score) is float and score == (module.right([text], [solution])[0] or 0.0)
+    make(tmp_path, "--task", "final_number", "--for", "trl", "--gold_column", "solution", name="trl.py")
+    only = load(tmp_path, "trl.py")
+    assert only.final_number_reward(["#### 1"], solution=["#### 1"]) == [1.0] and not hasattr(only, "compute_score")
+    make(tmp_path, "--task", "final_number", "--for", "verl", name="verl.py")
+    assert load(tmp_path, "verl.py").compute_score("d", "#### 1", "#### 1") == 1.0
+
+
+def test_data_tries_what_was_written(tmp_path):
+    data = ROOT / "evals" / "files" / "word_problems.jsonl"
+    tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]
+    assert tried["ready"] and tried["rows"] == 6 and tried["gold_with_full_marks"] == 1.0 and not tried["findings"]
+    assert {"empty", "prompt_echo", "truncated", "answer_listing", "wrong_answer"} <= {*tried["not_paid"]}
+    flags = ["--task", "custom", "--rule", "words:1-400", "--data", data, "--output", tmp_path / "paid.py"]
+    done = run_script("create_reward_template", *flags)
+    found = json.loads(done.stdout)["tried"]
+    assert done.returncode == 1 and not found["ready"] and found["findings"] and (tmp_path / "paid.py").exists()
+
+
+SHORT = '''
+"""Rewards of a run."""
+import re
+from decimal import Decimal
+
+TAIL = re.compile(r"(-?[0-9]+)$")  # the last number
+
+
+def last(text):
+    found = TAIL.search(text.strip())
+    return found and Decimal(found[1])
+
+
+def batch(prompts, completions, answer, **kwargs):
+    """1 for the last number."""
+    texts = [c[-1]["content"] for c in completions]
+    return [None if last(a) is None else 0.5 * (last(t) == last(a)) for t, a in zip(texts, answer)]
+
+
+def text_batch(completions, answer, completion_ids=None):
+    return [float(t == a) for t, a in zip(completions, answer)]
+
+
+def single(prompt, completion, answer):
+    return int(completion == answer)
+
+
+def asked(prompts, completions, answer):
+    return [float(p == a) for p, a in zip(prompts, answer)]
+
+
+def two(completions, answer, tests):
+    return [0.0]
+
+
+def silent(completions, **columns):
+    return [float(len(columns))]
+
+
+def by_file(completions, answer):
+    import neighbour
+    return neighbour.score(completions, answer)
+
+
+async def slow(completions, answer):
+    return [0.0]
+
+
+LIST = [batch, single]
+'''
+
+
+@pytest.fixture
+def short(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SHORT)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "seen"),
+    [("batch", [], [0.0, 0.5]), ("single", [], [0.0, 1.0]), ("text_batch", ["--completions", "text"], [0.0, 1.0])],
+)
+def test_inline_port_needs_no_other_file_and_pays_the_same(short, name, flags, seen):
+    report = make(short, "--from", short / f"mine.py:{name}", "--inline", *flags, name="port.py")
+    assert report["tried"] == {"completions": 10, "same_score": 10, "scores": seen} and report["for"] == "verl"
+    text = (short / "port.py").read_text()
+    assert report["lines"] == len(text.splitlines()) <= 35 and "LIST" not in text and "Rewards of a run" not in text
+    (short / "mine.py").unlink()
+    score = load(short, "port.py").compute_score
+    assert [score("d", x, "42", {"index": 1}, more=1) for x in ("42", "41", "")] == [seen[1], 0.0, 0.0]
+    assert type(score("d", "", "")) is float, "None is 0"
+    command = [sys.executable, "-m", "ruff", "check", "--select", "E,F,W", "--line-length", "120", "port.py"]
+    assert subprocess.run(command, cwd=short).returncode == 0
+
+
+def test_inline_port_is_compared_on_the_gold_answers_of_data(short):
+    rows = [
+        {"prompt": "1+1=", "answer": "2"},
+        {"prompt": "2+2=", "answer": "so 4"},
+        {"prompt": "?", "answer": "4 or 5"},
+    ]
+    (short / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tried = make(short, "--from", short / "mine.py:batch", "--inline", "--data", short / "rows.jsonl", name="port.py")[
+        "tried"
+    ]
+    assert tried == {"completions": 30, "same_score": 30, "scores": [0.0, 0.5]}
+
+
+def test_inline_port_that_would_score_otherwise_is_not_written(short, capsys):
+    """What a statement without a name does is not taken along."""
+    rest = "FACTOR = [1]\n\n\ndef f(completion, answer):\n    return FACTOR[0]\n\n\n"
+    (short / "rest.py").write_text(rest + "FACTOR.append(2)\nFACTOR.reverse()\n")
+    assert template.main(["--from", "rest.py:f", "--inline", "--output", "port.py"]) == 2
+    assert "it scores 2.0, inline 1.0" in capsys.readouterr().err and not (short / "port.py").exists()
+
+
+def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(short, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trl", None)
+    (short / "run.py").write_text("from trl import GRPOConfig\n" + SHORT + "\nraise SystemExit('trained')\n")
+    assert template.main(["--from", "run.py:batch", "--inline", "--output", "port.py"]) == 0
+    assert "trl" not in (short / "port.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["mine.py:LIST"], "expected a plain function of that file, neither async nor a list"),
+        (["mine.py:slow"], "expected a plain function of that file, neither async nor a list"),
+        (["mine.py:none"], "expected a plain function of that file"),
+        (["mine.py:batch*0.5"], "expected no weight; try it without --inline"),
+        (["mine.py:asked"], "which reads prompts; expected the completion and one column"),
+        (["mine.py:silent"], "which reads columns; expected the completion and one column"),
+        (["mine.py:two"], "with the columns answer, tests; expected one"),
+        (["mine.py:last"], "expected a parameter completions"),
+        (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
+        (["mine.py:batch", "--data", "none.jsonl"], "which is not a file; expected JSONL"),
+        (["mine.py:batch", "--data", "numbers.jsonl"], "got row 1 of numbers.jsonl with answer 3; expected a text"),
+        (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
+        (["no.py:f"], "no file 'no.py'; expected FILE.py:function"),
+    ],
+)
+def test_inline_port_of_what_needs_more_is_refused(short, capsys, flags, message):
+    (short / "numbers.jsonl").write_text('{"prompt": "1+2=", "answer": 3}\n')
+    (short / "neighbour.py").write_text("def score(text): return 1.0\n")
+    (short / "beside.py").write_text(
+        "from neighbour import score\n\n\ndef near(completion, answer):\n    return score(completion)\n"
+    )
+    assert template.main(["--from", *flags, "--inline", "--output", "port.py"]) == 2
+    assert message in capsys.readouterr().err and not (short / "port.py").exists()
+
+
 BAD = [  # flags, what the message holds
     ([], "expected one of them"),
     (["--task", "math", "--from", "mine.py:correct"], "expected one of them"),
@@ -946,6 +1111,9 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:both", "--weights", "1", "2", "--print"], "which has weights of its own, [1.0, 0.5]"),
     (["--from", "mine.py:uneven", "--print"], "2 functions with 1 weights; expected one for each"),
     (["--from", "mine.py:correct", "--weights", "2", "--print"], "mine.py:correct*2"),
+    (["--task", "qa", "--inline", "--print"], "got --inline with qa; expected it with --from"),
+    (["--task", "qa", "--data", "x.jsonl", "--print"], "got --data and --print; expected --data with --output"),
+    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", "--output", "q.py"], "got --data with a reward for verl"),
     (["--task", "qa", "--weights", "2", "--print"], "got --weights with qa; expected it with --from"),
 ]
 

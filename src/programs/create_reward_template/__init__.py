@@ -13,6 +13,7 @@ verl_train.py write them. verl does not give rewards the prompt: it is read from
 which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
+    final_number  the number behind the only ####, as in GSM8K: 30 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
@@ -24,18 +25,25 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
 --from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
 async or a preset too, to verl's compute_score, and a compute_score to TRL. A list of functions becomes their weighted
 sum, for verl or (--for trl) for TRL: --weights has a number for each, or names a list in FILE.py; a preset has its own.
+--inline writes the shortest port to verl, one file with the function inside and five lines below it, for a plain
+function of the completion and one column; both are called, and must score the same.
 The port imports FILE.py by its path from the output, so keep both together; nothing may train there. It sees one row at
 a time in verl, without `completion_ids` (verl_train.py's reward manager gives them); an exception there scores 0 and
 sets `raised`, as verl would go on without the row.
+
+--data FILE tries what was written on its rows: reward_preflight.py says whether gold answers score and empty, copied,
+cut and listed ones do not; with --inline original and port are compared on the gold answers.
 
 Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
+    python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
+    python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
-Exit codes: 0 written or printed, 2 bad input.
+Exit codes: 0 written or printed, 1 --data found something (the file stays), 2 bad input.
 """
 
 ROOMS = (
@@ -48,5 +56,7 @@ ROOMS = (
     "new_reward",
     "weights",
     "ports",
+    "short_texts",
+    "short",
     "command",
 )

@@ -15,6 +15,7 @@ from programs.create_reward_template.new_reward import new_reward
 from programs.create_reward_template.ports import ported
 from programs.create_reward_template.recipes import DEFAULT_RULES, HELPERS, TASKS
 from programs.create_reward_template.rubric import check_column
+from programs.create_reward_template.short import compared, final_number_reward, inlined, preflighted
 
 RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
 ONLY_FOR = {  # flag -> the tasks that it is for
@@ -25,7 +26,8 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "completions": ("--from",),
     "weights": ("--from",),
     "data_source": ("--from",),
-    "gold_column": ("math", "code", "qa", "llm_judge", "--from"),
+    "inline": ("--from",),
+    "gold_column": ("math", "final_number", "code", "qa", "llm_judge", "--from"),
 }
 DEFAULTS = {
     "tags": ["think", "answer"],
@@ -69,6 +71,8 @@ def template_parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="W",
     )
+    flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
+    flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("output", "file to write", metavar="FILE.py")
     flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")
     flag("force", "replace a file that is there", action="store_true")
@@ -112,6 +116,7 @@ def check_flags(args) -> None:
     need(args.output or args.to_stdout, "got no --output; expected --output FILE.py or --print")
     need(not (args.output and args.to_stdout), "got --output and --print; expected one of them")
     need(not (args.force and args.to_stdout), "got --force and --print; expected --force with --output")
+    need(not (args.data and args.to_stdout), "got --data and --print; expected --data with --output")
     kind = args.task or "--from"
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None
@@ -151,10 +156,26 @@ def copy_helper(name: str, folder: Path) -> dict:
     return {"helper": str(target), "copied": True}
 
 
+def text_of(args) -> str:
+    """The text of the file to write."""
+    if args.inline:
+        return inlined(args)
+    if args.task == "final_number":
+        return final_number_reward(args)
+    text = new_reward(args) if args.task else ported(args)
+    judged = args.target != "verl" or not args.data
+    need(judged, "got --data with a reward for verl alone; expected --for both or trl, or --inline")
+    return text
+
+
 def write_reward(args, text: str) -> dict:
-    """Write the file and the helper that it needs; return what to say of it."""
+    """Write the file and the helper that it needs, try it; return what to say of it."""
     path = Path(args.output)
-    report = {"wrote": str(path), "for": args.target, "test": f"{Path(sys.executable).name} {path} --test"}
+    report = {"wrote": str(path), "lines": len(text.splitlines()), "for": args.target}
+    if args.inline:
+        report["tried"] = compared(args, text)
+    elif args.task != "final_number":
+        report["test"] = f"{Path(sys.executable).name} {path} --test"
     if args.target != "verl":
         report["trl"] = f"{path}:{args.name}"
     if args.target != "trl":
@@ -164,6 +185,8 @@ def write_reward(args, text: str) -> dict:
     if helper:
         report |= copy_helper(helper, path.resolve().parent)
     path.write_text(text, encoding="utf-8")
+    if args.data and not args.inline:
+        report["tried"] = preflighted(args)
     return report
 
 
@@ -180,13 +203,15 @@ def main(argv: list[str] | None = None) -> int:
             need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
             need(not path.is_dir(), f"{got}, a folder; expected the name of a file")
             need(args.force or not path.exists(), f"{got}, which exists; expected a new name; try --force")
-        text = new_reward(args) if args.task else ported(args)
+        text = text_of(args)
         if args.to_stdout:
             tell(text, end="")
             if args.task and TASKS[args.task].helper:
                 say(f"note: it needs {HELPERS / TASKS[args.task].helper}.py beside it")
         else:
-            tell(json.dumps(write_reward(args, text), indent=2))
+            report = write_reward(args, text)
+            tell(json.dumps(report, indent=2))
+            return 0 if report.get("tried", {}).get("ready", True) else 1
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -46,6 +46,7 @@ TASKS = {
         needs='"math-verify[antlr4_13_2]>=0.8,<1"',
         columns="prompt, so that copying the task does not pay",
     ),
+    "final_number": Recipe("Pay for the right number behind ####, as in GSM8K, and only that.", range="{0, 1}"),
     "code": Recipe(
         "Pay for a program that passes its tests, which run in a sandbox.",
         gold="tests",

@@ -1,0 +1,177 @@
+"""The shortest files: a final number, and a port with the reward inside."""
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from parts.extracts import extract, imports_trainer
+from parts.messages import UserError, need
+from parts.reward_forms import find_reward, import_file, is_per_sample, weight_of
+from parts.rows import read_rows
+from programs.create_reward_template.assembly import put_in
+from programs.create_reward_template.recipes import HELPERS
+from programs.create_reward_template.short_texts import (
+    FINAL_NUMBER,
+    FINAL_NUMBER_TRL,
+    FINAL_NUMBER_VERL,
+    INLINE_BATCH,
+    INLINE_HEAD,
+    INLINE_ONE,
+)
+from programs.create_reward_template.weights import check_import
+
+ARGUMENTS = {"prompt", "prompts", "completion", "completions"}
+EXTRAS = {"completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}  # what TRL hands over besides
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+OTHERWISE = "try it without --inline"
+
+
+def final_number_reward(args) -> str:
+    """The text of the task final_number."""
+    gold, file = args.gold_column or "answer", Path(args.output or "my_reward.py").name
+    notes = [f"TRL, and trainers with its contract: {file}:{args.name}, column {gold}"] * (args.target != "verl")
+    if args.target != "trl":
+        notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
+    text = FINAL_NUMBER + FINAL_NUMBER_TRL * (args.target != "verl") + FINAL_NUMBER_VERL * (args.target != "trl")
+    return put_in(text, notes="\n".join(notes), name=args.name, gold=gold)
+
+
+# ------------------------------------------------------------------------------------------------ a port
+
+
+def definition(args, source: str, name: str) -> ast.FunctionDef:
+    """The function of --from as its file defines it; UserError for what needs more than a few lines."""
+    got = f"got --inline with --from {args.source!r}"
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{got}: {error}; expected Python") from None
+    found = next((line for line in body if isinstance(line, ast.FunctionDef) and line.name == name), None)
+    need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
+    need(weight_of(args.source) == 1 and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
+    read = {node.id for part in found.body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    arguments = found.args
+    hidden = [a.arg for a in (arguments.vararg, arguments.kwarg) if a]
+    used = sorted(read & {"prompt", "prompts", *EXTRAS, *hidden})
+    need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
+    return found
+
+
+def inlined(args) -> str:
+    """The text of a port of --from to verl that holds the function; fixes args.target."""
+    file, _, name = args.source.partition("*")[0].rpartition(":")
+    got = f"got --from {args.source!r}"
+    need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function")
+    need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
+    need(Path(file).resolve() != Path(args.output or "").resolve(), f"{got}, the file of --output; expected another")
+    args.target, source = "verl", Path(file).read_text(encoding="utf-8")
+    given = definition(args, source, name).args
+    own = ARGUMENTS | EXTRAS
+    named = [a.arg for a in (*given.args, *given.kwonlyargs)]
+    need(not given.posonlyargs, f"{got}, whose arguments have no names; {OTHERWISE}")
+    columns = [n for n in named if n not in own]
+    need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
+    need(not args.gold_column or args.gold_column == columns[0], f"got --gold_column; expected {columns[0]}")
+    batch = "completions" in named
+    need(batch or "completion" in named, f"{got}; expected a parameter completions, or completion for one sample")
+    kept = extract(source, [name])
+    body = ast.parse(kept)
+    taken = [line for line in body.body if getattr(line, "name", "") == "compute_score"]
+    need(not taken, f"{got}, which uses a compute_score of its own; expected another name for it; {OTHERWISE}")
+    if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
+        kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
+    prompts = {"prompts": "prompts=[None], ", "prompt": "prompt=None, "}
+    words = {"function": name, "file": Path(file).name, "gold": columns[0]}
+    words |= {"output": Path(args.output or "my_reward.py").name}
+    words |= {"prompts": next((text for word, text in prompts.items() if word in named), "")}
+    message = '[{"role": "assistant", "content": solution_str}]'
+    words |= {"completion": message if args.completions == "messages" else "solution_str"}
+    kept = kept.strip("\n") + "\n"
+    gap = "\n" * kept.startswith(("def ", "@", "class "))
+    return put_in(INLINE_HEAD + gap + "@KEPT@" + (INLINE_BATCH if batch else INLINE_ONE), **words, kept=kept)
+
+
+def texts_for(gold: str) -> list[str]:
+    """Completions that rewards of all kinds tell apart."""
+    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
+    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
+
+
+def outcome(function, *args, **kwargs) -> float | str:
+    """The score of one completion, 0 for None, or what is raised."""
+    try:
+        value = function(*args, **kwargs)
+        return float((value[0] if isinstance(value, list | tuple) else value) or 0.0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def imported_alone(args, text: str):
+    """The text of a port as a module; UserError where it needs a file that lies beside the original."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Path(folder, "alone.py")
+        alone.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, "-I", str(alone)], capture_output=True, text=True, cwd=folder)
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        got = f"got --inline with --from {args.source!r}, which does not import alone"
+        need(done.returncode == 0, f"{got}: {last}; {OTHERWISE}")
+        return import_file("port", str(alone), str(alone))
+
+
+def golds_of(args, column: str) -> list[str]:
+    """The gold answers to compare with: those of the first 200 rows of --data, else one."""
+    rows = read_rows(args.data)[:200] if args.data else [{column: "42"}]
+    for number, row in enumerate(rows, start=1):
+        got = f"got row {number} of {args.data} with {column} {row.get(column)!r}"
+        need(isinstance(row.get(column), str), f"{got}; expected a text, as verl gives it; {OTHERWISE}")
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def compared(args, text: str) -> dict:
+    """How many scores of original and port are the same, and which scores were seen.
+
+    Raises:
+        UserError: one differs, or the port does not import alone.
+    """
+    file, _, name = args.source.partition("*")[0].rpartition(":")
+    port = imported_alone(args, text)
+    original = getattr(port, name)
+    if not imports_trainer(Path(file).read_text(encoding="utf-8")):
+        check_import(args.source, file)
+        original, _ = find_reward(f"{file}:{name}")
+    own, parameters = ARGUMENTS | EXTRAS, inspect.signature(original).parameters
+    (column,) = [n for n, p in parameters.items() if n not in own and p.kind in NAMED]
+    scores = []
+    for gold in golds_of(args, column):
+        for said in texts_for(gold):
+            given = {column: gold, "completion": said, "prompt": None}
+            if not is_per_sample(original):
+                whole = [{"role": "assistant", "content": said}] if args.completions == "messages" else said
+                given = {column: [gold], "completions": [whole], "prompts": [None]}
+            taken = {n: value for n, value in given.items() if n in parameters}
+            scores.append((outcome(original, **taken), outcome(port.compute_score, *("data", said, gold, {}))))
+    wrong = [f"{a}, inline {b}" for a, b in scores if a != b]
+    need(not wrong, f"got --inline with --from {args.source!r}: it scores {' '.join(wrong[:1])}; {OTHERWISE}")
+    seen = sorted({b for _, b in scores}, key=str)
+    return {"completions": len(scores), "same_score": len(scores) - len(wrong), "scores": seen}
+
+
+# ------------------------------------------------------------------------------------------------ tried
+
+
+def preflighted(args) -> dict:
+    """What reward_preflight.py says of the written reward on the rows of --data, in short."""
+    script = HELPERS / "reward_preflight.py"
+    need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
+    command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    need(done.returncode in (0, 1) and done.stdout, f"{args.output} is written; {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
+    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
+    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
+    return said | {"findings": found["findings"]}
