@@ -1357,8 +1357,13 @@ def check_constant(run: LoggedRun):
     if is_constant(run) and not is_solved(run) and not collapse(run):
         value, name = late(run, "score"), "score_std" if "score_std" in run.series else "score"
         saw = f"all completions of nearly every step scored the same, {value:.4g} in {span(run, 'score')}"
-        if "truncated" in run.series and late(run, "truncated") > 0.2:
-            saw += f"; {late(run, 'truncated'):.0%} of them were cut by the length limit"
+        if "truncated" in run.series:
+            cut = late(run, "truncated")
+            saw += f"; {cut:.0%} of them were cut by the length limit" * (cut > 0.2) + "; none was cut" * (cut == 0)
+        if run.values("grad_norm") and not any(run.values("grad_norm")):
+            rates = run.values("lr")
+            given = f" (it was up to {max(rates):.3g})" if rates and max(rates) > 0 else ""
+            saw += f". So advantages and gradients are 0 at each step: loss and learning rate{given} are no cause"
         yield run.find("constant-reward", name, saw)
 
 

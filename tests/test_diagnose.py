@@ -95,6 +95,19 @@ def test_real_log_gives_its_findings_and_no_others(name):
     assert ids(DATA / name) == MATERIAL[name]
 
 
+def test_equal_scores_are_told_from_a_learning_rate_that_is_too_low(tmp_path):
+    def saw(name, **changed):
+        rows = [row | {k: v for k, v in changed.items() if row["step"]} for row in rows_of(name)]
+        findings = diagnose.diagnose(diagnose.load_run(str(write_run(tmp_path / "run", rows, config_of(name)))))[0]
+        return next(found.saw for found in findings if found.id == "constant-reward")
+
+    constant = {"reward/mean": 0.0, "reward/std": 0.0}
+    told = saw("grpo_never", **constant, **{"optim/grad_norm": 0.0, "optim/lr": 1e-6, "rollout/truncated_frac": 0.0})
+    assert "none was cut. So advantages and gradients are 0" in told and "learning rate (it was up to 1e-06)" in told
+    assert "learning rate" not in saw("grpo_never", **constant, **{"optim/grad_norm": 1e-3}), "a KL has a gradient"
+    assert "none was cut" not in saw("grpo_never", **constant, **{"rollout/truncated_frac": 0.1})
+
+
 def test_material_is_small():
     assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 350_000
 
