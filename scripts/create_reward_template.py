@@ -50,7 +50,6 @@ Exit codes: 0 written or printed, 1 --data found something (the file stays), 2 b
 
 import argparse
 import ast
-import csv
 import difflib
 import importlib
 import importlib.util
@@ -130,76 +129,6 @@ def read_json_lines(path: Path) -> list[dict]:
                 raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
             need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
     return rows
-
-
-def is_hub_id(source: str) -> bool:
-    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def read_csv(path: Path) -> list[dict]:
-    """Read CSV with a header; a row of another number of fields is named by its line."""
-    rows = []
-    with path.open(encoding="utf-8-sig", newline="") as f:
-        csv.field_size_limit(2**31 - 1)
-        reader = csv.DictReader(f, strict=True)
-        for row in reader:
-            fits = None not in row and None not in row.values()
-            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-            rows.append(row)
-    return rows
-
-
-def read_json_list(path: Path) -> list[dict]:
-    """Read JSON, one list of objects."""
-    rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-    return rows
-
-
-def read_parquet(path: Path) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(path).to_pylist()
-
-
-READERS = {
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".json": read_json_list,
-    ".csv": read_csv,
-    ".parquet": read_parquet,
-}
-
-
-def read_hub(source: str) -> list[dict]:
-    """Read a data set of the hub: `owner/name[:config][@split]`."""
-    import datasets
-
-    name, _, split = source.partition("@")
-    name, _, subset = name.partition(":")
-    try:
-        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-    except Exception as error:
-        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
-
-
-def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, suffix = Path(source), Path(source).suffix.lower()
-    if not path.is_file():
-        need(
-            is_hub_id(source) and suffix not in READERS,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return read_hub(source)
-    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
-    try:
-        return READERS[suffix](path)
-    except (ValueError, OSError, RecursionError, csv.Error) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
 
 
 # ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
@@ -1757,7 +1686,10 @@ def imported_alone(args, text: str):
 
 def golds_of(args, column: str) -> list[str]:
     """The gold answers to compare with: those of the first 200 rows of --data, else one."""
-    rows = read_rows(args.data)[:200] if args.data else [{column: "42"}]
+    path = Path(args.data or "")
+    lines = path.is_file() and path.suffix == ".jsonl"
+    need(lines or not args.data, f"got --data {args.data}; expected a file of JSON lines, NAME.jsonl, with --inline")
+    rows = read_json_lines(path)[:200] if args.data else [{column: "42"}]
     for number, row in enumerate(rows, start=1):
         got = f"got row {number} of {args.data} with {column} {row.get(column)!r}"
         need(isinstance(row.get(column), str), f"{got}; expected a text, as verl gives it; {OTHERWISE}")

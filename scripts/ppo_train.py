@@ -19,8 +19,8 @@ One step samples completions, scores them, and updates the policy on that batch.
 
 Every other algorithm samples `group_size` completions per prompt and needs no critic. Each is three choices, a row of
 PRESETS: an advantage estimator (ADVANTAGES), a policy loss (LOSSES) and an aggregation (`token_weights`), and where the
-KL goes. Each choice has its own flag; a new one is a function and an entry. references/rl_algorithms.md has equations,
-sources, and what each was compared with.
+KL goes. Each choice has its own flag; your own estimator or loss is `--advantage FILE.py:function` or `--loss
+FILE.py:function`. references/rl_algorithms.md has equations, sources, and what each was compared with.
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
 
@@ -359,8 +359,14 @@ class Config(BaseConfig):
     # algorithm: choices
     algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
-    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
-    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
+    advantage: str = setting(
+        None,
+        "advantage estimator, or your own, FILE.py:function of scores, groups …",
+        lambda: NamesOrFiles(ADVANTAGES),
+    )
+    loss: str = setting(
+        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
+    )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
@@ -485,6 +491,7 @@ class Config(BaseConfig):
         for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        enter_own(self)
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
     @property
@@ -601,6 +608,11 @@ READ_BY = {  # settings that only some values of a choice read
 GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
 
 
+def is_own(name) -> bool:
+    """Whether a choice names a function of the user's own, FILE.py:function."""
+    return ".py:" in str(name)
+
+
 def check_algorithm(config: BaseConfig) -> None:
     """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
     c, grouped = config, config.advantage in GROUPED
@@ -625,7 +637,8 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
-        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
+        unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
+        idle = unread and getattr(c, name) != getattr(usual, name)
         readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
         need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
     if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":
@@ -1951,6 +1964,91 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
         "completion_ids": completion_ids,
         **{name: [row["columns"].get(name) for row in rows] for name in columns},
     }
+
+
+# -------------------------------------------------------------------------- own functions (src/parts/own_functions.py)
+
+KNOWN = {  # what such a function may take by name
+    "advantage": ("scores", "groups", "rewards", "mask", "config"),
+    "loss": ("logprobs", "old_logprobs", "advantages", "mask", "config"),
+}
+
+
+class NamesOrFiles(list):
+    """The names of a choice, beside which any `FILE.py:function` is one."""
+
+    def __contains__(self, name) -> bool:
+        return super().__contains__(name) or is_own(name)
+
+
+class OwnFunction:
+    """A user's function, called with those of the arguments that it names; its result is checked at each call.
+
+    kind `advantage`: (scores [B], groups [B], rewards [B, T], mask [B, T], config) -> advantages [B] or [B, T].
+    kind `loss`: (logprobs, old_logprobs, advantages, mask, all [B, T], config) -> loss [B, T] of each token, or that
+    and [B, T] with 1 where a bound changed it.
+
+    Raises:
+        UserError: no such function, it needs what there is not, it raises, or its result has another shape, is not
+        finite, or has a gradient where it should have none, or none where it should have one.
+    """
+
+    def __init__(self, kind: str, spec: str):
+        self.kind, self.spec, known = kind, spec, KNOWN[kind]
+        file, _, name = spec.rpartition(":")
+        need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
+        self.function = getattr(import_file(kind, spec, file), name, None)
+        need(callable(self.function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+        parameters = inspect.signature(self.function).parameters.values()
+        lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
+        takes = f"expected parameters among {', '.join(known)}"
+        need(not lacking, f"got {kind} {spec!r}, which needs {', '.join(lacking)}; {takes}")
+        whole = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.names = [name for name in known if whole or name in {p.name for p in parameters}]
+
+    def __call__(self, **known):
+        """The result of the function."""
+        try:
+            found = self.function(**{name: known[name] for name in self.names})
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
+        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
+
+    def checked(self, found, shapes: list):
+        """The tensor, if it has one of the shapes and is finite."""
+        import torch
+
+        kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
+        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
+        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
+        need(bool(found.isfinite().all()), f"got NaN or infinite values from {kind}; expected finite ones")
+        return found
+
+    def checked_advantages(self, found, known: dict):
+        """The advantages, as the trainer takes them."""
+        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
+        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
+        return found.to(known["rewards"].dtype)
+
+    def checked_loss(self, found, known: dict):
+        """(loss, clipped), as the trainer takes them."""
+        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        loss = self.checked(loss, [known["logprobs"].shape])
+        lost = known["logprobs"].requires_grad and not loss.requires_grad
+        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
+        clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
+        return loss, clipped.detach().float()
+
+
+def enter_own(config) -> None:
+    """Enter what `advantage` and `loss` name as FILE.py:function into ADVANTAGES, GROUPED and LOSSES."""
+    if is_own(config.advantage) and config.advantage not in ADVANTAGES:
+        found = ADVANTAGES[config.advantage] = OwnFunction("advantage", config.advantage)
+        GROUPED.update([config.advantage] * ("groups" in found.names))
+    if is_own(config.loss) and config.loss not in LOSSES:
+        LOSSES[config.loss] = PolicyLoss(OwnFunction("loss", config.loss), trains_zero_advantage=True)
 
 
 # ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)

@@ -5311,7 +5311,7 @@ def model_preflight(args) -> int:
     names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed")
     config = ModelSettings(**{name: getattr(args, name) for name in names})
     reward = Reward(args.reward, call_limits(args))
-    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.max_rows or 32))
+    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.limit or 32))
     if report["prompts"] * args.samples_per_prompt < 200:
         say(f"note: {report['samples']} samples are few; a few hundred tell pass rates of a per cent apart from 0")
     report["seconds"] = round(time.perf_counter() - started, 1)
@@ -5345,7 +5345,7 @@ def list_library(args) -> int:
 def score_file(args) -> int:
     """--score: the score of every row's own completion."""
     pairs, name = [], args.completion_column
-    for row in pick(load_data(args), args.max_rows, args.seed):
+    for row in pick(load_data(args), args.limit, args.seed):
         text = text_of(row["columns"].pop(name, None))
         where = f"{args.data}, row {row['number']}"
         need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
@@ -5375,7 +5375,7 @@ def preflight(args) -> int:
     started, rows = time.perf_counter(), load_data(args)
     samples = load_samples(args, rows)
     with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
-        report = Preflight(args, pick(rows, args.max_rows or 64, args.seed), process).run(samples)
+        report = Preflight(args, pick(rows, args.limit or 64, args.seed), process).run(samples)
     report["seconds"] = round(time.perf_counter() - started, 1)
     (print_json if args.json else print_report)(report)
     return 0 if report["ready"] else 1
@@ -5384,7 +5384,7 @@ def preflight(args) -> int:
 def environment_preflight(args) -> int:
     """--environment: all checks on rows drawn from the data."""
     started = time.perf_counter()
-    rows = pick(load_data(args), args.max_rows or 64, args.seed)
+    rows = pick(load_data(args), args.limit or 64, args.seed)
     with EnvironmentProcess(args, rows) as process:
         report = EnvironmentPreflight(args, rows, process).run()
     report["seconds"] = round(time.perf_counter() - started, 1)
@@ -5493,7 +5493,7 @@ def make_parser() -> argparse.ArgumentParser:
         default=0.9,
         metavar="SHARE",
     )
-    flag("max_rows", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
+    flag("limit", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
     flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
     flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
@@ -5552,7 +5552,7 @@ def check_arguments(args) -> None:
     need(args.reward or not args.model, "got --model without --reward; expected what its samples are scored by")
     need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
     need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
-    ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
+    ranges = {"group_size": (2, 1e6), "limit": (0, 1e9), "timeout_s": (0.01, 1e6)}
     ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
     ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "tool_characters": (1, 1e9)}
     ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}

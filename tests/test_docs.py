@@ -147,7 +147,8 @@ def command_problems(command: str) -> list[str]:
         return problems + ([] if words[0] in known else [f"what is {words[0]}?"])
     script, flags = words[at][8:-3], words[at + 1 :]
     flags = flags[: flags.index("+")] if "+" in flags else flags  # "… + the run's flags"
-    flags = [flag for flag in flags if flag != "FLAGS"]
+    own = {"idea.py:median_advantages": "mean", "idea.py:clipped_low": "clip"}  # of a page, run in test_own_functions
+    flags = [own.get(flag, flag) for flag in flags if flag != "FLAGS"]
     try:
         return script_problems(script, flags)
     except (Exception, SystemExit) as error:  # the parsers of the trainers say what they expect

@@ -384,7 +384,7 @@ def test_hang_and_death_cost_one_conversation(stuck):
 def test_command_line_and_template(folder):
     template = folder / "tools.jinja"
     template.write_text(TOOLS)
-    flags = ["--environment", f"{EXAMPLES}:Calculator", "--data", EVAL_DATA, "--max_rows", 2, "--tokenizer", TINY_LM]
+    flags = ["--environment", f"{EXAMPLES}:Calculator", "--data", EVAL_DATA, "--limit", 2, "--tokenizer", TINY_LM]
     done = run_script("reward_preflight", *flags, "--chat_template", template)
     assert done.returncode == 0 and "form of calls: hermes" in done.stdout and "verdict  ready" in done.stdout
     assert "injection" in done.stdout and done.stderr == ""

@@ -429,7 +429,7 @@ def test_verl_gets_the_same_prompts_with_chat(tmp_path, capsys, ppo):
 
 
 def test_preflight_tells_of_strings(strings, forms):
-    flags = ["--reward", f"{forms}:one", "--data", strings, "--json", "--max_rows", "4"]
+    flags = ["--reward", f"{forms}:one", "--data", strings, "--json", "--limit", "4"]
     done = run_script("reward_preflight", *flags)
     report = json.loads(done.stdout)
     assert report["string_prompts"] == 4

@@ -379,7 +379,7 @@ def test_hung_reward_leaves_no_child(folder):
 
 
 def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
-    code, report = check(folder, "slow_batch", "--timeout_s", "0.5", "--max_rows", "6")
+    code, report = check(folder, "slow_batch", "--timeout_s", "0.5", "--limit", "6")
     assert code == 0 and finding(report, "slow_batch")["severity"] == "warning"
     assert report["functions"][0]["hung"] == 0
 
@@ -527,7 +527,7 @@ def test_forecast_without_samples(folder):
 
 
 def test_library_reward_on_the_embedded_data(tmp_path):
-    flags = ("--reward", "correctness_reward", "--data", EVAL_DATA, "--max_rows", 16)
+    flags = ("--reward", "correctness_reward", "--data", EVAL_DATA, "--limit", 16)
     reports = []
     for _ in range(2):
         done = run_script("reward_preflight", *flags, "--json", cwd=tmp_path)

@@ -1034,7 +1034,7 @@ def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(short, mo
         (["mine.py:two"], "with the columns answer, tests; expected one"),
         (["mine.py:last"], "expected a parameter completions"),
         (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
-        (["mine.py:batch", "--data", "none.jsonl"], "which is not a file; expected JSONL"),
+        (["mine.py:batch", "--data", "none.jsonl"], "got --data none.jsonl; expected a file of JSON lines"),
         (["mine.py:batch", "--data", "numbers.jsonl"], "got row 1 of numbers.jsonl with answer 3; expected a text"),
         (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
         (["no.py:f"], "no file 'no.py'; expected FILE.py:function"),

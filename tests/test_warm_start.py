@@ -535,7 +535,7 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     (tmp_path / "r.py").write_text(
         f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
     )
-    flags = [f"--model={TINY_LM}", f"--reward={tmp_path / 'r.py'}:r", f"--data={EVAL_DATA}", "--max_rows=4"]
+    flags = [f"--model={TINY_LM}", f"--reward={tmp_path / 'r.py'}:r", f"--data={EVAL_DATA}", "--limit=4"]
     flags += ["--samples_per_prompt=8", "--group_size=4", "--max_new_tokens=24", "--json"]
     assert load_script("reward_preflight").main(flags) == code
     found = json.loads(capsys.readouterr().out)

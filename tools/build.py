@@ -51,6 +51,7 @@ FLOORS = (
     "text_servers",
     "reward_texts",
     "reward_forms",
+    "own_functions",
     "reward_calls",
     "rewards",
     "environments",

@@ -93,6 +93,11 @@ READ_BY = {  # settings that only some values of a choice read
 GROUPED = {"grpo", "mean", "rloo", "reinforce_pp_baseline", "opo", "gpg", "gpg_verl", "maxrl", "gdpo"}  # need a group
 
 
+def is_own(name) -> bool:
+    """Whether a choice names a function of the user's own, FILE.py:function."""
+    return ".py:" in str(name)
+
+
 def check_algorithm(config: BaseConfig) -> None:
     """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
     c, grouped = config, config.advantage in GROUPED
@@ -117,7 +122,8 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, "got cov_frac above 1 or cov_low above cov_high")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
-        idle = getattr(c, choice) not in values and getattr(c, name) != getattr(usual, name)
+        unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))
+        idle = unread and getattr(c, name) != getattr(usual, name)
         readers = f"expected {choice} {' or '.join(sorted(map(str, values)))}, which read it; try without --{name}"
         need(not idle, f"got {name} {getattr(c, name)} with {choice} {getattr(c, choice)}; {readers}")
     if c.kl_coef and c.kl_in == "loss" and c.kl_estimator == "k1":

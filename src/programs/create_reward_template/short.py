@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.extracts import extract, imports_trainer
 from parts.messages import UserError, need
 from parts.reward_forms import find_reward, import_file, is_per_sample, weight_of
-from parts.rows import read_rows
+from parts.rows import read_json_lines
 from programs.create_reward_template.assembly import put_in
 from programs.create_reward_template.recipes import HELPERS
 from programs.create_reward_template.short_texts import (
@@ -124,7 +124,10 @@ def imported_alone(args, text: str):
 
 def golds_of(args, column: str) -> list[str]:
     """The gold answers to compare with: those of the first 200 rows of --data, else one."""
-    rows = read_rows(args.data)[:200] if args.data else [{column: "42"}]
+    path = Path(args.data or "")
+    lines = path.is_file() and path.suffix == ".jsonl"
+    need(lines or not args.data, f"got --data {args.data}; expected a file of JSON lines, NAME.jsonl, with --inline")
+    rows = read_json_lines(path)[:200] if args.data else [{column: "42"}]
     for number, row in enumerate(rows, start=1):
         got = f"got row {number} of {args.data} with {column} {row.get(column)!r}"
         need(isinstance(row.get(column), str), f"{got}; expected a text, as verl gives it; {OTHERWISE}")

@@ -17,8 +17,8 @@ One step samples completions, scores them, and updates the policy on that batch.
 
 Every other algorithm samples `group_size` completions per prompt and needs no critic. Each is three choices, a row of
 PRESETS: an advantage estimator (ADVANTAGES), a policy loss (LOSSES) and an aggregation (`token_weights`), and where the
-KL goes. Each choice has its own flag; a new one is a function and an entry. references/rl_algorithms.md has equations,
-sources, and what each was compared with.
+KL goes. Each choice has its own flag; your own estimator or loss is `--advantage FILE.py:function` or `--loss
+FILE.py:function`. references/rl_algorithms.md has equations, sources, and what each was compared with.
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
 

@@ -8,6 +8,7 @@ from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.losses import LOSSES
 from parts.messages import need
 from parts.models import ATTENTION_KINDS
+from parts.own_functions import NamesOrFiles, enter_own
 from parts.pass_band import check_band
 from parts.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.presets import GROUP_DEFAULTS, PRESETS
@@ -89,8 +90,14 @@ class Config(BaseConfig):
     # algorithm: choices
     algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
-    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
-    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
+    advantage: str = setting(
+        None,
+        "advantage estimator, or your own, FILE.py:function of scores, groups …",
+        lambda: NamesOrFiles(ADVANTAGES),
+    )
+    loss: str = setting(
+        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
+    )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
@@ -215,6 +222,7 @@ class Config(BaseConfig):
         for name, value in (GROUP_DEFAULTS | PRESETS[self.algorithm]).items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
+        enter_own(self)
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
     @property

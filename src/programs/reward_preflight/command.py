@@ -112,7 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
         default=0.9,
         metavar="SHARE",
     )
-    flag("max_rows", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
+    flag("limit", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
     flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
     flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
     flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
@@ -171,7 +171,7 @@ def check_arguments(args) -> None:
     need(args.reward or not args.model, "got --model without --reward; expected what its samples are scored by")
     need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
     need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
-    ranges = {"group_size": (2, 1e6), "max_rows": (0, 1e9), "timeout_s": (0.01, 1e6)}
+    ranges = {"group_size": (2, 1e6), "limit": (0, 1e9), "timeout_s": (0.01, 1e6)}
     ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
     ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "tool_characters": (1, 1e9)}
     ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}

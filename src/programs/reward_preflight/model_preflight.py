@@ -115,7 +115,7 @@ def model_preflight(args) -> int:
     names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed")
     config = ModelSettings(**{name: getattr(args, name) for name in names})
     reward = Reward(args.reward, call_limits(args))
-    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.max_rows or 32))
+    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.limit or 32))
     if report["prompts"] * args.samples_per_prompt < 200:
         say(f"note: {report['samples']} samples are few; a few hundred tell pass rates of a per cent apart from 0")
     report["seconds"] = round(time.perf_counter() - started, 1)

@@ -40,7 +40,7 @@ def list_library(args) -> int:
 def score_file(args) -> int:
     """--score: the score of every row's own completion."""
     pairs, name = [], args.completion_column
-    for row in pick(load_data(args), args.max_rows, args.seed):
+    for row in pick(load_data(args), args.limit, args.seed):
         text = text_of(row["columns"].pop(name, None))
         where = f"{args.data}, row {row['number']}"
         need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
@@ -70,7 +70,7 @@ def preflight(args) -> int:
     started, rows = time.perf_counter(), load_data(args)
     samples = load_samples(args, rows)
     with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
-        report = Preflight(args, pick(rows, args.max_rows or 64, args.seed), process).run(samples)
+        report = Preflight(args, pick(rows, args.limit or 64, args.seed), process).run(samples)
     report["seconds"] = round(time.perf_counter() - started, 1)
     (print_json if args.json else print_report)(report)
     return 0 if report["ready"] else 1
@@ -79,7 +79,7 @@ def preflight(args) -> int:
 def environment_preflight(args) -> int:
     """--environment: all checks on rows drawn from the data."""
     started = time.perf_counter()
-    rows = pick(load_data(args), args.max_rows or 64, args.seed)
+    rows = pick(load_data(args), args.limit or 64, args.seed)
     with EnvironmentProcess(args, rows) as process:
         report = EnvironmentPreflight(args, rows, process).run()
     report["seconds"] = round(time.perf_counter() - started, 1)

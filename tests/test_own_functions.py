@@ -1,0 +1,199 @@
+"""Estimators and losses of a user's file: the same run as by the known ones, what they are given, and bad ones."""
+
+import json
+import re
+
+import pytest
+import torch
+from conftest import ROOT, TINY_LM, load_script, run_script
+from safetensors.torch import load_file
+
+from parts.losses import PolicyLoss
+from parts.messages import UserError
+from parts.own_functions import KNOWN, OwnFunction
+from programs.ppo_train.settings import Config, parse_config
+
+IDEA = '''
+import torch
+
+
+def centred(scores, groups):
+    """R - mean_g, as the estimator `mean`."""
+    return scores - torch.stack([scores[groups == g].mean() for g in groups])
+
+
+def tokens(scores, mask):
+    return scores[:, None] * mask
+
+
+def clipped(logprobs, old_logprobs, advantages, config):
+    """The loss `clip` without its dual bound."""
+    ratio = (logprobs - old_logprobs).exp()
+    bound = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
+    loss = torch.maximum(-advantages * ratio, -advantages * bound)
+    return loss, loss != -advantages * ratio
+
+
+def plain(logprobs, advantages, **others):
+    assert sorted(others) == ["config", "mask", "old_logprobs"]
+    return -advantages * logprobs
+
+
+def raises(scores):
+    return scores["gold"]
+
+
+def wide(scores):
+    return torch.zeros(3, 4, 5)
+
+
+def number(scores):
+    return 1.0
+
+
+def bad(scores):
+    return scores / 0
+
+
+def graph(scores):
+    return scores * torch.ones(1, requires_grad=True)
+
+
+def lost(logprobs):
+    return logprobs.detach()
+
+
+def needs(scores, values):
+    return scores
+
+
+THING = 3
+'''
+SIZES = ["--steps=2", "--batch_size=16", "--max_new_tokens=8", "--plot_every=0", "--eval_every=0", "--save_every=0"]
+
+
+@pytest.fixture
+def idea(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "idea.py").write_text(IDEA)
+    return tmp_path
+
+
+def given(length=5) -> dict:
+    """What the trainer hands over, for four completions in two groups."""
+    shape, torch_rng = (4, length), torch.Generator().manual_seed(0)
+    logprobs = -torch.rand(shape, generator=torch_rng)
+    known = {"scores": torch.tensor([1.0, 0.0, 1.0, 1.0]), "groups": torch.tensor([0, 0, 1, 1])}
+    known |= {"rewards": torch.zeros(shape), "mask": torch.ones(shape), "old_logprobs": logprobs - 0.1}
+    return known | {"logprobs": logprobs.requires_grad_(), "advantages": torch.ones(shape), "config": Config()}
+
+
+def of(kind: str, name: str) -> OwnFunction:
+    return OwnFunction(kind, f"idea.py:{name}")
+
+
+def called(kind: str, name: str):
+    return of(kind, name)(**{key: value for key, value in given().items() if key in KNOWN[kind]})
+
+
+@pytest.mark.long
+def test_a_run_by_own_functions_is_that_of_the_known_ones(idea, no_curves, ppo):
+    """With several updates a batch, so that the clip acts, and is counted."""
+    flags = ["--algorithm=dr_grpo", "--minibatches=2", "--ppo_epochs=2", "--dual_clip=0", "--group_size=4", *SIZES]
+    flags += ["--max_new_tokens=24", "--batch_size=32", "--lr=1e-3"]
+    runs = {"known": [], "own": ["--advantage=idea.py:centred", "--loss=idea.py:clipped"]}
+    lines = {}
+    for name, more in runs.items():
+        assert ppo.main([*flags, *more, f"--output_dir={idea / name}"]) == 0
+        lines[name] = [json.loads(line) for line in (idea / name / "metrics.jsonl").read_text().splitlines()]
+    # shares of tokens differ, as the clip leaves rows of advantage 0 out, and an own loss may need them
+    keys = ("policy/loss", "optim/grad_norm", "reward/mean", "rollout/length_mean")
+    for known, own in zip(lines["known"], lines["own"], strict=True):
+        assert [own.get(k, 0) for k in keys] == pytest.approx([known.get(k, 0) for k in keys], rel=1e-4, abs=1e-7)
+    assert lines["own"][-1]["policy/clip_frac"] > 0 and lines["own"][-1]["optim/grad_norm"] > 0
+    start, known, own = (
+        load_file(x / "model.safetensors") for x in (TINY_LM, idea / "known/final", idea / "own/final")
+    )
+    moved = max((known[name] - start[name]).abs().max() for name in start)
+    assert moved > 1e-3 and all(torch.allclose(known[name], own[name], atol=1e-3 * moved) for name in start)
+    config = json.loads((idea / "own" / "config.json").read_text())
+    assert (config["advantage"], config["loss"]) == ("idea.py:centred", "idea.py:clipped")
+
+
+@pytest.mark.long
+def test_the_pages_example_runs_as_it_stands(tmp_path):
+    text = (ROOT / "references" / "rl_algorithms.md").read_text(encoding="utf-8")
+    (tmp_path / "idea.py").write_text(re.search(r"```python idea\.py\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1])
+    command = re.search(
+        r"^python scripts/ppo_train\.py (--algorithm dr_grpo --advantage idea\.py.*)$", text, re.MULTILINE
+    )
+    done = run_script("ppo_train", *command[1].split(), *SIZES, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "runs/idea/config.json").read_text())["loss"] == "idea.py:clipped_low"
+
+
+def test_what_they_are_given_and_give(idea):
+    assert called("advantage", "centred").tolist() == [0.5, -0.5, 0.0, 0.0]
+    assert called("advantage", "tokens").shape == (4, 5)
+    loss, clipped = called("loss", "clipped")
+    ratio = torch.tensor(0.1).exp()  # above no bound of 1 + 0.2
+    assert torch.allclose(loss, -ratio) and clipped.sum() == 0 and not clipped.requires_grad
+    loss, clipped = called("loss", "plain")
+    assert loss.requires_grad and clipped.shape == loss.shape and not clipped.any()
+
+
+def test_they_are_entered_by_their_spec(idea):
+    config = Config(algorithm="grpo", advantage="idea.py:centred", loss="idea.py:plain", clip_eps_high=0.5)
+    from parts.advantages import ADVANTAGES
+    from parts.losses import LOSSES
+    from parts.presets import GROUPED, check_config
+
+    check_config(config)  # the clip's bounds may be what an own loss reads
+    assert isinstance(LOSSES["idea.py:plain"], PolicyLoss) and LOSSES["idea.py:plain"].trains_zero_advantage
+    assert "idea.py:centred" in GROUPED and ADVANTAGES["idea.py:centred"].names == ["scores", "groups"]
+    with pytest.raises(UserError, match=r"got advantage .* with group_size 1"):
+        check_config(Config(advantage="idea.py:centred", group_size=1))
+    Config(advantage="idea.py:tokens")
+    assert "idea.py:tokens" not in GROUPED
+    assert parse_config(["--advantage", "idea.py:tokens", "--algorithm", "rloo"]).advantage == "idea.py:tokens"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("advantage", "raises", r"raises IndexError: .*\(idea.py, line 28\)"),
+        ("advantage", "wide", r"got a tensor \[3, 4, 5\] from advantage idea.py:wide; expected \[4\] or \[4, 5\]"),
+        ("advantage", "number", "got float from advantage idea.py:number; expected a tensor"),
+        ("advantage", "bad", "got NaN or infinite values from advantage idea.py:bad"),
+        ("advantage", "graph", "got advantages with a gradient from idea.py:graph"),
+        ("advantage", "needs", "which needs values; expected parameters among scores, groups, rewards, mask, config"),
+        ("advantage", "none", "idea.py has no function 'none'"),
+        ("advantage", "THING", "idea.py has no function 'THING'"),
+        ("loss", "lost", "got a loss without a gradient from idea.py:lost"),
+        ("loss", "centred", "which needs scores, groups; expected parameters among logprobs, old_logprobs"),
+    ],
+)
+def test_a_bad_one_is_named(idea, kind, name, said):
+    with pytest.raises(UserError, match=said):
+        called(kind, name)
+
+
+@pytest.mark.parametrize("flag", ["--advantage", "--loss"])
+def test_bad_flags_end_before_anything_is_written(idea, flag, ppo, capsys):
+    for value, said in (("none.py:f", "no file 'none.py'"), ("idea.py:none", "no function 'none'")):
+        assert ppo.main([flag, value, "--output_dir", str(idea / "run")]) == 2
+        assert said in capsys.readouterr().err and not (idea / "run").exists()
+    with pytest.raises(SystemExit):
+        ppo.main([flag, "nonsense", "--output_dir", str(idea / "run")])
+    assert "invalid choice: 'nonsense'" in capsys.readouterr().err
+
+
+def test_one_that_raises_in_a_run_ends_it_with_exit_code_2(idea, ppo, no_curves, capsys):
+    assert ppo.main(["--advantage=idea.py:raises", *SIZES, f"--output_dir={idea / 'run'}"]) == 2
+    assert "raises IndexError" in capsys.readouterr().err
+
+
+def test_verl_refuses_them(idea, capsys):
+    with pytest.raises(SystemExit):
+        load_script("verl_train").main(["--advantage", "idea.py:centred", "--print"])
+    assert "invalid choice: 'idea.py:centred'" in capsys.readouterr().err
