@@ -2504,7 +2504,12 @@ def read_programs(path: str) -> list[dict]:
     return rows
 
 
-def jobs_of(args: argparse.Namespace) -> list[dict]:
+def names_of(args: argparse.Namespace, number: int, row: dict) -> dict:
+    """How the verdict of a row of --data names it: by its number, from 1 on, and its column id or task_id."""
+    return ({"row": number} | {name: row[name] for name in ("id", "task_id") if name in row}) if args.data else {}
+
+
+def jobs_of(args: argparse.Namespace, rows: list[dict]) -> list[dict]:
     """The arguments of run_code for each program named on the command line."""
     shared = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict", "endpoint")}
     if args.code:
@@ -2513,7 +2518,7 @@ def jobs_of(args: argparse.Namespace) -> list[dict]:
             job = {"code": code.read(), "tests": json.loads(text) if args.tests.endswith(".json") else text}
         return [{**job, "entry_point": args.entry_point, **shared}]
     jobs = []
-    for number, row in enumerate(read_programs(args.data), 1):
+    for number, row in enumerate(rows, 1):
         wanted = [*args.code_columns, args.tests_column, *([args.setup_column] if args.setup_column else [])]
         missing = [name for name in wanted if name not in row]
         if missing:
@@ -2573,15 +2578,17 @@ def main(argv: list[str] | None = None) -> int:
             return print_lines([json.dumps(sandbox_report(), indent=2)])
         if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
             raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
-        jobs = jobs_of(args)
-        verdicts = run_many(jobs, args.workers)
+        rows = read_programs(args.data) if args.data else [{}]
+        verdicts = run_many(jobs_of(args, rows), args.workers)
     except (BadTests, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except SandboxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    print_lines([json.dumps(asdict(verdict)) for verdict in verdicts])
+    pairs = enumerate(zip(rows, verdicts, strict=True), 1)
+    lines = [names_of(args, n, row) | {"all_passed": v.all_passed} | asdict(v) for n, (row, v) in pairs]
+    print_lines([json.dumps(line) for line in lines])
     passed = sum(verdict.all_passed for verdict in verdicts)
     print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
     return int(passed < len(verdicts))

@@ -4201,7 +4201,8 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         )
         if len(solved) >= least:
             break
-        more = "sampling more" if draw < config.max_draws else "what these few show is narrow; --max_draws allows more"
+        few = "what these few show is narrow; " if solved else ""
+        more = "sampling more" if draw < config.max_draws else f"{few}--max_draws allows more"
         say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
@@ -4662,7 +4663,7 @@ def tell_round(found: dict) -> None:
 
 
 def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
-    """Rounds until RL can take over, or no further one would help; their measures."""
+    """Rounds until RL can take over, or no further one would help, as none does that finds nothing; their measures."""
     config = shop.config
     start = shop.round_folder(0) / "measure.json"
     found = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
@@ -4672,16 +4673,23 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
         goes_on = widens(config, found) if not wrong else set(wrong) != {"entropy"}
         if number >= config.rounds or (number >= config.min_rounds and not goes_on):
             return found
+        folder = shop.round_folder(number + 1)
+        is_new = not (folder / "measure.json").exists()
         found.append(play_round(shop, rows, number + 1, found[-1]))
         tell_round(found[-1])
+        if is_new and not read_lines(folder / "supervised.jsonl"):  # another round would sample the same model
+            return found
 
 
-def advice(config: Config, found: list[dict], wrong: dict) -> str:
+def advice(shop: Workshop, found: list[dict], wrong: dict) -> str:
     """What to try where RL cannot begin."""
+    config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
     if found[-1]["pass_rate"] > found[0]["pass_rate"]:
         return f"it rises: try --resume --rounds {config.rounds + 5}"
+    if found[-1]["round"] and not read_lines(shop.round_folder(found[-1]["round"]) / "supervised.jsonl"):
+        return "no sample passed: try --data with solutions, a column completion in the form that the reward pays"
     if config.self:
         more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
         return f"try {more}, a --teacher, or --data with solutions"
@@ -4694,7 +4702,7 @@ def conclude(shop: Workshop, found: list[dict]) -> int:
     wrong = obstacles(config, last)
     summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": found}
     if wrong:
-        summary["try"] = advice(config, found, wrong)
+        summary["try"] = advice(shop, found, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
     else:
         summary["model"] = hand_over(shop, last["round"])

@@ -1185,3 +1185,22 @@ def test_the_programs_own_type_error_reaches_the_tests(sandbox):
     code = "def f(x):\n    raise TypeError('no')\n"
     tests = "try:\n    f(1)\n    right = False\nexcept TypeError:\n    right = True\nassert right and f\n"
     assert sandbox.run_code(code, tests).passed == 1
+
+
+def test_verdicts_of_a_file_name_their_rows(tmp_path):
+    rows = [
+        {"id": "a", "code": "def f(x):\n    return x"},
+        {"task_id": 7, "code": "def f(x):\n    return 0"},
+        {"code": ""},
+    ]
+    lines = [json.dumps({**row, "tests": ["assert f(1) == 1"]}) for row in rows]
+    (tmp_path / "programs.jsonl").write_text("\n".join(lines))
+    command = [sys.executable, str(SCRIPTS / "sandbox.py"), "--data", "programs.jsonl", "--code_columns", "code"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1 and [one["row"] for one in found] == [1, 2, 3]
+    assert [(one.get("id"), one.get("task_id"), one["all_passed"]) for one in found] == [
+        ("a", None, True),
+        (None, 7, False),
+        (None, None, False),
+    ]

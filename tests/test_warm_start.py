@@ -543,3 +543,17 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     if value in "01":
         assert found["pass_rate"] == float(value) and found["groups_with_signal"] == 0
     assert sum(found["scores"].values()) == 32
+
+
+def test_a_round_that_finds_nothing_is_the_last(tmp_path, capsys):
+    """The same model would be sampled again; --resume tries another round."""
+    (tmp_path / "r.py").write_text("def r(prompt, completion):\n    return 0.0\n")
+    data = write_lines(tmp_path / "train.jsonl", ROWS[:8])
+    flags = [f"--data={data}", *SMALL, "--self", "--samples=2", "--max_draws=2", f"--reward={tmp_path / 'r.py'}:r"]
+    flags += [f"--output_dir={tmp_path / 'run'}"]
+    for times in (1, 2):
+        assert warm.main([*flags, *["--resume"] * (times > 1)]) == 1
+        said = capsys.readouterr().err
+        assert f"round {times}: 0 of" in said and f"round {times + 1}:" not in said and "narrow" not in said
+        assert "no sample passed: try --data with solutions" in said
+    assert len(json.loads((tmp_path / "run/summary.json").read_text())["rounds"]) == 3

@@ -151,7 +151,8 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         )
         if len(solved) >= least:
             break
-        more = "sampling more" if draw < config.max_draws else "what these few show is narrow; --max_draws allows more"
+        few = "what these few show is narrow; " if solved else ""
+        more = "sampling more" if draw < config.max_draws else f"{few}--max_draws allows more"
         say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
