@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft"]
+# ///
+"""Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or SGLang, checked to be the same model.
+
+    W = W_base + (lora_alpha / r) B A, in fp32 whatever the base's dtype is, then rounded to --dtype    Hu 2021, eq. 3
+
+The folder gets weights, tokenizer, chat template and the base's generation config. Log-probs of base + adapter and of
+the merged model are compared before it is written; then it is loaded again, and compared once more. stdout has one
+JSON object with what was measured.
+
+Deliberately left out: reward models and other heads (task type CAUSAL_LM only), several adapters into one, a quantised
+base, which would round the update away in part (name the one that it was made from), and a GPU: it takes the memory of
+the model in fp32, twice for a moment.
+
+    python scripts/merge_adapter.py runs/x/final --output merged                              # in the base's own dtype
+    python scripts/merge_adapter.py adapter --base Qwen/Qwen2.5-0.5B-Instruct --dtype bf16 --output merged
+
+Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (nothing is written).
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+
+from parts.messages import UserError, need, say, tell
+from parts.output_folder import write_folder
+from parts.settings import parse_flags
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+TEXTS = ("The capital of France is", "34+71=", "def double(x):\n    return")
+TOLERANCE = 1e-3  # of the largest logit, between base + adapter and the merged weights
+
+
+def adapter_settings(folder: Path) -> dict:
+    """adapter_config.json of an adapter that can be merged."""
+    got, path = f"got the adapter {str(folder)!r}", folder / "adapter_config.json"
+    if (folder / "config.json").is_file() and not path.is_file():
+        raise UserError(f"{got}, a plain model; expected an adapter; there is nothing to merge: use it as it is")
+    need(path.is_file(), f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    task, kind = settings.get("task_type"), settings.get("peft_type")
+    need(task in (None, "CAUSAL_LM"), f"{got} of task type {task}; expected CAUSAL_LM")
+    need(kind == "LORA", f"{got} of type {kind}; expected LORA")
+    return settings
+
+
+def load_base(name: str, folder: Path):
+    """The base in fp32, without the quantisation that it may have been trained with."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    got = f"got the base {name!r}"
+    try:
+        config = AutoConfig.from_pretrained(name)
+        quantised = getattr(config, "quantization_config", None)
+        need(not quantised, f"{got}, whose weights are quantised; expected the model that it was made from; try --base")
+        base = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{got} of {folder}: {error}; expected a folder or hub id; try --base") from None
+    return base, getattr(config, "dtype", None) or torch.float32
+
+
+def with_adapter(base, folder: Path):
+    """The base with the adapter on top; UserError where they do not fit."""
+    from peft import PeftModel
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*missing adapter keys.*")
+            return PeftModel.from_pretrained(base, str(folder)).eval()
+    except (RuntimeError, ValueError, UserWarning) as error:
+        first = str(error).strip().splitlines()[-1].strip()
+        got = f"got the adapter {str(folder)!r}, which does not fit its base"
+        raise UserError(f"{got}: {first}; expected the model that it was trained on; try --base") from None
+
+
+def log_probs(model, batches: list):
+    """Log-probs of every next token of the texts, as fp32, [tokens, vocabulary]."""
+    import torch
+
+    with torch.no_grad():
+        return torch.cat([model(input_ids=ids).logits[0].float().log_softmax(-1) for ids in batches])
+
+
+def changed_weights(base: dict, merged: dict) -> float:
+    """The largest difference of a weight before and after the merge; 0 where nothing changed."""
+    return max((merged[name] - x).abs().max().item() for name, x in base.items())
+
+
+def merged_folder(args) -> dict:
+    """Merge, compare, write and compare again; what was measured."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder, output = Path(args.adapter), Path(args.output)
+    settings = adapter_settings(folder)
+    need(not output.exists(), f"got --output {output}, which exists; expected a new folder")
+    name = args.base or settings.get("base_model_name_or_path") or ""
+    base, own = load_base(name, folder)
+    dtype = getattr(torch, DTYPES[args.dtype]) if args.dtype else own
+    words = str(folder) if (folder / "tokenizer_config.json").is_file() else name
+    tokenizer = AutoTokenizer.from_pretrained(words)
+    batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
+    before = {key: x.clone() for key, x in base.state_dict().items()}
+    model = with_adapter(base, folder)
+    expected = log_probs(model, batches)
+    merged = model.merge_and_unload()
+    difference = (log_probs(merged, batches) - expected).abs().max().item()
+    limit = TOLERANCE * expected.abs().max().item()
+    need(difference <= limit, f"got log-probs that differ by {difference:.3g} after the merge; expected {limit:.3g}")
+    changed = changed_weights(before, merged.state_dict())
+    del before
+
+    def write(target: Path) -> None:
+        merged.to(dtype).save_pretrained(target)
+        AutoTokenizer.from_pretrained(words).save_pretrained(target)  # as it came: being called changes its padding
+
+    write_folder(output, write)
+    again = AutoModelForCausalLM.from_pretrained(output, dtype="auto").eval()
+    found = log_probs(again, batches)
+    same = (found.argmax(-1) == expected.argmax(-1)).float().mean().item()
+    return {
+        "wrote": str(output),
+        "base": name,
+        "dtype": str(again.dtype).removeprefix("torch."),
+        "architecture": type(again).__name__,
+        "chat_template": bool(getattr(tokenizer, "chat_template", None)),
+        "largest_weight_change": changed,
+        "merge": {"largest_logprob_difference": difference, "allowed": limit},
+        "saved": {"largest_logprob_difference": (found - expected).abs().max().item(), "same_top_token": same},
+        "tokens_compared": len(expected),
+    }
+
+
+def command_parser() -> argparse.ArgumentParser:
+    """The command line; flags work with `_` and `-`."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw, allow_abbrev=False)
+    parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")
+    parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")
+    parser.add_argument("--dtype", choices=[*DTYPES], help="of the written weights (default: what the base declares)")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    args = parse_flags(command_parser(), argv)
+    try:
+        report = merged_folder(args)
+    except UserError as error:
+        say(f"error: {error}")
+        return error.code
+    tell(json.dumps(report, indent=1))
+    if report["largest_weight_change"]:
+        return 0
+    say("warning: the adapter changes no weight (its B is 0): was it trained?")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""merge_adapter.py: the folder is base + scaling B A in the asked dtype, measured; and what it refuses."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import TINY_LM, load_script
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+merge = load_script("merge_adapter")
+KEY = "model.layers.1.self_attn.q_proj"
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    """An adapter of rank 4 whose B is not 0."""
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
+    settings = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(base, settings)
+    for name, x in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x, std=0.05)
+    folder = tmp_path_factory.mktemp("lora") / "adapter"
+    model.save_pretrained(folder)
+    return folder
+
+
+def run(capsys, *flags) -> tuple[int, str, str]:
+    try:
+        code = merge.main([*map(str, flags)])
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("fp32", 2**-22), ("bf16", 2**-8), (None, 2**-22)])
+def test_the_folder_is_base_plus_scaling_b_a(adapter, tmp_path, capsys, dtype, limit):
+    flags = [adapter, "--base", TINY_LM, "--output", tmp_path / "merged", *(["--dtype", dtype] if dtype else [])]
+    code, out, _ = run(capsys, *flags)
+    report = json.loads(out)
+    base, lora = load_file(TINY_LM / "model.safetensors"), load_file(adapter / "adapter_model.safetensors")
+    found = load_file(tmp_path / "merged" / "model.safetensors")[f"{KEY}.weight"]
+    a, b = (lora[f"base_model.model.{KEY}.lora_{x}.weight"] for x in "AB")
+    exact = base[f"{KEY}.weight"].float() + 8 / 4 * (b @ a)
+    assert (found.float() - exact).abs().max() <= 2 * limit * exact.abs().max()
+    assert code == 0 and str(found.dtype) == f"torch.{report['dtype']}"
+    assert (exact - base[f"{KEY}.weight"].float()).abs().max() <= report["largest_weight_change"]
+    assert report["merge"]["largest_logprob_difference"] < 1e-3 and report["saved"]["same_top_token"] > 0.9
+    assert (dtype == "bf16") == (report["saved"]["largest_logprob_difference"] > 1e-3)
+    start = AutoTokenizer.from_pretrained(TINY_LM)
+    assert AutoTokenizer.from_pretrained(tmp_path / "merged").chat_template == start.chat_template
+    assert (tmp_path / "merged" / "generation_config.json").exists()
+    assert (tmp_path / "merged" / "model.safetensors").stat().st_mode & 0o044  # not for its owner alone
+    assert run(capsys, *flags)[0] == 2, "the folder exists"
+
+
+def test_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
+    base = AutoModelForCausalLM.from_pretrained(TINY_LM)
+    get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM")).save_pretrained(tmp_path / "new")
+    code, out, said = run(capsys, tmp_path / "new", "--base", TINY_LM, "--output", tmp_path / "merged")
+    assert code == 1 and json.loads(out)["largest_weight_change"] == 0 and "was it trained?" in said
+
+
+def changed(folder, name: str, **settings):
+    """A copy of an adapter with other settings."""
+    target = folder.parent / name
+    shutil.copytree(folder, target, dirs_exist_ok=True)
+    path = target / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    return target
+
+
+def other_weights(adapter):
+    """A copy whose weights lie at another model's layers."""
+    from safetensors.torch import save_file
+
+    target = changed(adapter, "other_weights")
+    lora = load_file(target / "adapter_model.safetensors")
+    save_file({key.replace("layers.1", "layers.7"): x for key, x in lora.items()}, target / "adapter_model.safetensors")
+    return target
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda adapter: TINY_LM, "a plain model; expected an adapter"),
+        (lambda adapter: adapter.parent / "none", "without adapter_config.json; expected a folder of peft"),
+        (lambda adapter: changed(adapter, "head", task_type="SEQ_CLS"), "of task type SEQ_CLS; expected CAUSAL_LM"),
+        (lambda adapter: changed(adapter, "kind", peft_type="IA3"), "of type IA3; expected LORA"),
+        (lambda adapter: changed(adapter, "wide", r=8), "which does not fit its base"),
+        (other_weights, "which does not fit its base"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused(adapter, tmp_path, capsys, made, said):
+    code, out, error = run(capsys, made(adapter), "--base", TINY_LM, "--output", tmp_path / "merged")
+    assert code == 2 and out == "" and said in error, error
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_base_that_is_not_there_or_quantised_is_refused(adapter, tmp_path, capsys):
+    code, _, said = run(capsys, changed(adapter, "moved", base_model_name_or_path="/no/such"), "--output", "m")
+    assert code == 2 and "got the base '/no/such'" in said and "try --base" in said
+    quantised = tmp_path / "quantised"
+    shutil.copytree(TINY_LM, quantised)
+    config = json.loads((quantised / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (quantised / "config.json").write_text(json.dumps(config))
+    code, _, said = run(capsys, adapter, "--base", quantised, "--output", tmp_path / "merged")
+    assert code == 2 and "whose weights are quantised" in said
