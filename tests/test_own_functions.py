@@ -8,9 +8,11 @@ import torch
 from conftest import ROOT, TINY_LM, load_script, run_script
 from safetensors.torch import load_file
 
-from parts.losses import PolicyLoss
+from parts.advantages import ADVANTAGES
+from parts.losses import LOSSES, PolicyLoss
 from parts.messages import UserError
 from parts.own_functions import KNOWN, OwnFunction
+from parts.presets import GROUPED, check_config, is_own
 from programs.ppo_train.settings import Config, parse_config
 
 IDEA = '''
@@ -73,10 +75,16 @@ SIZES = ["--steps=2", "--batch_size=16", "--max_new_tokens=8", "--plot_every=0",
 
 
 @pytest.fixture
-def idea(tmp_path, monkeypatch):
+def idea(tmp_path, monkeypatch, ppo):
+    """A folder with idea.py; what it entered into the tables, of src/ and of the built script, goes with it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "idea.py").write_text(IDEA)
-    return tmp_path
+    yield tmp_path
+    for table in (ADVANTAGES, LOSSES, ppo.ADVANTAGES, ppo.LOSSES):
+        for name in [name for name in table if is_own(name)]:
+            del table[name]
+    for names in (GROUPED, ppo.GROUPED):
+        names.difference_update([name for name in names if is_own(name)])
 
 
 def given(length=5) -> dict:
@@ -144,10 +152,6 @@ def test_what_they_are_given_and_give(idea):
 
 def test_they_are_entered_by_their_spec(idea):
     config = Config(algorithm="grpo", advantage="idea.py:centred", loss="idea.py:plain", clip_eps_high=0.5)
-    from parts.advantages import ADVANTAGES
-    from parts.losses import LOSSES
-    from parts.presets import GROUPED, check_config
-
     check_config(config)  # the clip's bounds may be what an own loss reads
     assert isinstance(LOSSES["idea.py:plain"], PolicyLoss) and LOSSES["idea.py:plain"].trains_zero_advantage
     assert "idea.py:centred" in GROUPED and ADVANTAGES["idea.py:centred"].names == ["scores", "groups"]
