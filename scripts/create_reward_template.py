@@ -15,7 +15,7 @@ verl_train.py write them. verl does not give rewards the prompt: it is read from
 which verl_train.py's reward manager puts there. verl has no None: the score is 0 then, and `applies` is 0.
 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
-    final_number  the number behind the only ####, as in GSM8K: 30 lines without a dependency or a self-test
+    final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
