@@ -6279,7 +6279,9 @@ def start_findings(composed) -> list[str]:
     needed = cpus_needed(
         trainer.nnodes * trainer.n_gpus_per_node, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
     )
-    if isinstance(cpus, str):  # what a command such as nproc prints, where the script runs
+    if isinstance(cpus, str) and UNRUN not in cpus:
+        found.append(f"number: got ray_kwargs.ray_init.num_cpus={cpus}; expected an integer")
+    elif isinstance(cpus, str):  # what a command such as nproc prints, where the script runs
         say(f"note: num_cpus comes from a command; {needed} are needed, with fewer Ray waits for ever")
     elif cpus is not None and cpus < needed:
         found.append(f"cpus: got ray_kwargs.ray_init.num_cpus={cpus}; expected {needed}, or it waits for ever")

@@ -61,6 +61,10 @@ def graph(scores):
     return scores * torch.ones(1, requires_grad=True)
 
 
+def infinite(logprobs):
+    return logprobs / 0
+
+
 def lost(logprobs):
     return logprobs.detach()
 
@@ -168,7 +172,7 @@ def test_they_are_entered_by_their_spec(idea):
         ("advantage", "raises", r"raises IndexError: .*\(idea.py, line 28\)"),
         ("advantage", "wide", r"got a tensor \[3, 4, 5\] from advantage idea.py:wide; expected \[4\] or \[4, 5\]"),
         ("advantage", "number", "got float from advantage idea.py:number; expected a tensor"),
-        ("advantage", "bad", "got NaN or infinite values from advantage idea.py:bad"),
+        ("advantage", "bad", "got NaN or infinite advantages from idea.py:bad"),
         ("advantage", "graph", "got advantages with a gradient from idea.py:graph"),
         ("advantage", "needs", "which needs values; expected parameters among scores, groups, rewards, mask, config"),
         ("advantage", "none", "idea.py has no function 'none'"),
@@ -201,3 +205,19 @@ def test_verl_refuses_them(idea, capsys):
     with pytest.raises(SystemExit):
         load_script("verl_train").main(["--advantage", "idea.py:centred", "--print"])
     assert "invalid choice: 'idea.py:centred'" in capsys.readouterr().err
+
+
+def test_an_update_with_an_infinite_loss_is_the_trainers(idea):
+    assert called("loss", "infinite")[0].isinf().all(), "it leaves such updates out, and counts them"
+
+
+@pytest.mark.long
+def test_a_run_by_own_functions_goes_on_as_if_it_had_not_stopped(idea, ppo, no_curves):
+    """--resume, dynamic sampling and an estimator of one's own."""
+    flags = ["--algorithm=dapo", "--advantage=idea.py:centred", "--loss=idea.py:clipped", *SIZES]
+    flags += ["--minibatches=1", "--group_size=4", "--max_new_tokens=24", "--lr=1e-3", "--save_every=1"]
+    assert ppo.main([*flags, f"--output_dir={idea / 'whole'}"]) == 0
+    assert ppo.main([*flags, "--steps=1", f"--output_dir={idea / 'parts'}"]) == 0
+    assert ppo.main([*flags, "--resume", f"--output_dir={idea / 'parts'}"]) == 0
+    whole, parts = (load_file(idea / name / "final/model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)

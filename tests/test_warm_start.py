@@ -555,5 +555,5 @@ def test_a_round_that_finds_nothing_is_the_last(tmp_path, capsys):
         assert warm.main([*flags, *["--resume"] * (times > 1)]) == 1
         said = capsys.readouterr().err
         assert f"round {times}: 0 of" in said and f"round {times + 1}:" not in said and "narrow" not in said
-        assert "no sample passed: try --data with solutions" in said
+        assert "no solution was found: try --data with solutions" in said
     assert len(json.loads((tmp_path / "run/summary.json").read_text())["rounds"]) == 3

@@ -31,8 +31,9 @@ class OwnFunction:
     and [B, T] with 1 where a bound changed it.
 
     Raises:
-        UserError: no such function, it needs what there is not, it raises, or its result has another shape, is not
-        finite, or has a gradient where it should have none, or none where it should have one.
+        UserError: no such function, it needs what there is not, it raises, or its result has another shape, or a
+        gradient where it should have none, or none where it should have one, or advantages are not finite. A loss that
+        is not is left to the trainer, which leaves such updates out and counts them.
     """
 
     def __init__(self, kind: str, spec: str):
@@ -59,18 +60,18 @@ class OwnFunction:
         return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
 
     def checked(self, found, shapes: list):
-        """The tensor, if it has one of the shapes and is finite."""
+        """The tensor, if it has one of the shapes."""
         import torch
 
         kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
         need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
         need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
-        need(bool(found.isfinite().all()), f"got NaN or infinite values from {kind}; expected finite ones")
         return found
 
     def checked_advantages(self, found, known: dict):
         """The advantages, as the trainer takes them."""
         found = self.checked(found, [known["scores"].shape, known["mask"].shape])
+        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
         need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
         return found.to(known["rewards"].dtype)
 

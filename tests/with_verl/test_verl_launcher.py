@@ -209,6 +209,10 @@ def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
     code = launcher.main(["--check", "--overrides", f"{tmp_path}/port/run.sh"])  # its num_cpus comes from nproc
     said = capsys.readouterr()
     assert (json.loads(said.out)["findings"], code) == ([], 0) and "num_cpus comes from a command" in said.err
+    with open(tmp_path / "o.txt", "a") as file:
+        file.write("ray_kwargs.ray_init.num_cpus=many\n")
+    assert launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 1
+    assert "num_cpus=many; expected an integer" in capsys.readouterr().out
 
 
 def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys, monkeypatch):

@@ -15,7 +15,7 @@ from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.hydra import Override
 from programs.verl_train.names import ACTOR, CORRECTION, FSDP, MODEL, REF, ROLLOUT
 from programs.verl_train.settings import VERL, Config
-from programs.verl_train.shell_scripts import shell_overrides, starts_verl
+from programs.verl_train.shell_scripts import UNRUN, shell_overrides, starts_verl
 
 IGNORED, GONE = "ignores it", "no longer has it"
 # What is written in older guides, or looks right: key, or key=value -> (what verl does with it, what to write). Where a
@@ -204,7 +204,9 @@ def start_findings(composed) -> list[str]:
     needed = cpus_needed(
         trainer.nnodes * trainer.n_gpus_per_node, composed.transfer_queue.backend.SimpleStorage.num_data_storage_units
     )
-    if isinstance(cpus, str):  # what a command such as nproc prints, where the script runs
+    if isinstance(cpus, str) and UNRUN not in cpus:
+        found.append(f"number: got ray_kwargs.ray_init.num_cpus={cpus}; expected an integer")
+    elif isinstance(cpus, str):  # what a command such as nproc prints, where the script runs
         say(f"note: num_cpus comes from a command; {needed} are needed, with fewer Ray waits for ever")
     elif cpus is not None and cpus < needed:
         found.append(f"cpus: got ray_kwargs.ray_init.num_cpus={cpus}; expected {needed}, or it waits for ever")

@@ -116,7 +116,7 @@ def advice(shop: Workshop, found: list[dict], wrong: dict) -> str:
     if found[-1]["pass_rate"] > found[0]["pass_rate"]:
         return f"it rises: try --resume --rounds {config.rounds + 5}"
     if found[-1]["round"] and not read_lines(shop.round_folder(found[-1]["round"]) / "supervised.jsonl"):
-        return "no sample passed: try --data with solutions, a column completion in the form that the reward pays"
+        return "no solution was found: try --data with solutions, a column completion in the form that the reward pays"
     if config.self:
         more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
         return f"try {more}, a --teacher, or --data with solutions"
