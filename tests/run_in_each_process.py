@@ -20,8 +20,14 @@ def disturb(trainer, amount: float):
     return plain
 
 
+def gloo_threads() -> list[str]:
+    """Names of this process's threads that serve a process group; they can abort a process that exits beside them."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
+
+
 def main() -> None:
-    """Run them all; the process group of the first is kept for the others."""
+    """Run them all; the process group of the first is kept for the others, and nothing keeps it after that."""
     for run in json.loads(Path(sys.argv[1]).read_text()):
         trainer = load_script(run["script"])
         leave, trainer.leave_processes = trainer.leave_processes, lambda: None
@@ -30,7 +36,9 @@ def main() -> None:
         trainer.ADVANTAGES.update(plain)
         trainer.leave_processes = leave
         assert code == 0, (run, code)
+    assert gloo_threads(), "expected those of the group; has gloo renamed them?"
     dist.destroy_process_group()
+    assert not gloo_threads(), gloo_threads()
 
 
 if __name__ == "__main__":

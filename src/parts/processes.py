@@ -116,6 +116,9 @@ def start_processes(config: BaseConfig):
         if name == "cuda":
             name = f"cuda:{os.environ['LOCAL_RANK']}"
             torch.cuda.set_device(name)
+        # its functions have the group of their import as a default, and so would keep it, and its threads, to the end
+        import torch.distributed.nn.functional
+
         dist.init_process_group("cpu:gloo,cuda:nccl" if name.startswith("cuda") else "gloo")
     return torch.device(name)
 
