@@ -58,7 +58,7 @@ def pictures(notebook) -> list[bytes]:
 
 def runs(notebook) -> dict:
     """(arm, seed) -> held-out score and accuracy, as the run cell printed them."""
-    line = re.compile(r"^(\w+) +seed (\d+): held-out score (\S+), accuracy ([\d.]+);", re.MULTILINE)
+    line = re.compile(r"^(\w+) +seed (\d+): held-out score (\S+), accuracy ([\d.]+), [\d.]+ tokens", re.MULTILINE)
     return {(a, int(s)): (float(score), float(acc)) for a, s, score, acc in line.findall(text(notebook, "run"))}
 
 
@@ -445,6 +445,110 @@ def test_new_notebook_refuses(mine, flags, says):
     done = run_script("new_notebook", *flags, cwd=mine)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
     assert not list(mine.glob("*.ipynb"))
+
+
+IDEAS = '''"""Ideas."""
+
+from __future__ import annotations
+
+import torch
+
+
+def right_and_short(prompt, completion, answer):
+    """A reward of one sample."""
+    return 0.2 * (f"<answer>{answer}</answer>" in completion) / (1 + len(completion))
+
+
+def median(scores, groups):
+    """Against the median of the group."""
+    return torch.cat([s - s.median() for s in scores.split(groups.bincount().tolist())])
+
+
+def three(scores):
+    """Of the wrong shape."""
+    return scores[:3]
+
+
+if __name__ == "__main__":
+    print(median(torch.rand(4), torch.zeros(4).int()))
+'''
+
+
+@pytest.fixture
+def ideas(mine):
+    """The folder, with ideas, one of which imports another file, or names something as the notebook does."""
+    (mine / "ideas.py").write_text(IDEAS)
+    (mine / "two.py").write_text("import my\n\n\ndef centred(scores):\n    return scores\n")
+    (mine / "names.py").write_text("def config(scores):\n    return scores\n")
+    return mine
+
+
+def test_ideas_become_the_cell(ideas):
+    flags = ["reward=ideas.py:right_and_short", "advantage=ideas.py:median", "clip_eps_high=0.28"]
+    flags = [word for idea in flags for word in ("--idea", idea)]
+    done = run_script("new_notebook", *flags, "--seeds", 4, 5, "--steps", 2, "--output", "books/idea.ipynb", cwd=ideas)
+    assert done.returncode == 0, done.stderr
+    notebook = nbformat.read(ideas / "books" / "idea.ipynb", as_version=4)
+    source = cell(notebook, "idea").source
+    for gone in ("__future__", "__main__", "print("):
+        assert gone in IDEAS and gone not in source
+    found = {"REWARDS": ["theirs"]}
+    exec(source, found)
+    assert found["BASELINE"] == {}
+    assert found["IDEA"]["reward"] == ["theirs", found["right_and_short"]]
+    assert found["IDEA"]["advantage"] is found["median"] and found["IDEA"]["clip_eps_high"] == 0.28
+    assert source.count("def ") == 3, "one file, one text"
+    settings = cell(notebook, "settings").source
+    assert "SEEDS = [4, 5]  # both" in settings and "STEPS = 2\n" in settings
+
+
+@pytest.mark.long
+def test_a_notebook_that_is_run_reports_what_it_found(ideas):
+    flags = ("--idea", "reward=ideas.py:right_and_short", "--idea", "advantage=ideas.py:median")
+    flags += ("--seeds", 3, "--steps", 2, "--run", "--output", "idea.ipynb")
+    done = run_script("new_notebook", *flags, cwd=ideas, fresh=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    plain, ran = (nbformat.read(ideas / name, as_version=4) for name in ("idea.ipynb", "idea.run.ipynb"))
+    assert found["wrote"] == "idea.ipynb" and found["ran"] == "idea.run.ipynb"
+    assert [c.source for c in plain.cells] == [c.source for c in ran.cells]
+    assert not any(c.get("outputs") for c in plain.cells) and len(pictures(ran)) == 1
+    assert set(runs(ran)) == {("baseline", 3), ("idea", 3)}
+    for name, key in (("run", "runs"), ("verdict", "verdict"), ("next", "next")):
+        assert found[key] == text(ran, name).splitlines() and found[key]
+    # what the last cell printed repeats the idea's arm, one-sample reward and own advantage included
+    words = command(ran, "idea")
+    done = subprocess.run([sys.executable, *words[1:]], cwd=ideas, env=script_env(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    last = json.loads((ideas / "runs" / "notebook" / "idea" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["eval/accuracy"] == pytest.approx(runs(ran)["idea", 3][1], abs=6e-4)
+    assert last["reward/right_and_short"] > 0
+
+
+@pytest.mark.long
+def test_a_cell_that_fails_is_named(ideas):
+    flags = ("--idea", "advantage=ideas.py:three", "--seeds", 3, "--steps", 1, "--run", "--output", "idea.ipynb")
+    done = run_script("new_notebook", *flags, cwd=ideas, fresh=True)
+    assert done.returncode == 1 and not done.stdout and "Traceback" not in done.stderr
+    assert "got a tensor [3] from advantage idea; expected [128]" in done.stderr
+    assert any(c.get("outputs") for c in nbformat.read(ideas / "idea.run.ipynb", as_version=4).cells)
+
+
+@pytest.mark.parametrize(
+    ("idea", "says"),
+    [
+        ("advantage", "expected reward=, advantage= or loss=FILE.py:function, or SETTING=value"),
+        ("advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
+        ("loss=nothing.py:f", "no file 'nothing.py'"),
+        ("gamma=1", "expected one of advantage, advantage_eps"),
+        ("advantage=two.py:centred", "two.py imports ['my'], a file beside it"),
+        ("advantage=names.py:config", "names.py names config, as cells of the notebook do"),
+    ],
+)
+def test_ideas_that_are_refused(ideas, idea, says):
+    done = run_script("new_notebook", "--idea", idea, "--output", "idea.ipynb", cwd=ideas)
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+    assert not list(ideas.glob("*.ipynb"))
 
 
 def test_template_that_lacks_a_setting_is_noticed():

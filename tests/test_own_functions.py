@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from parts.advantages import ADVANTAGES
 from parts.losses import LOSSES, PolicyLoss
 from parts.messages import UserError
-from parts.own_functions import KNOWN, OwnFunction
+from parts.own_functions import KNOWN, OwnFunction, own_function
 from parts.presets import GROUPED, check_config, is_own
 from programs.ppo_train.settings import Config, parse_config
 
@@ -101,7 +101,7 @@ def given(length=5) -> dict:
 
 
 def of(kind: str, name: str) -> OwnFunction:
-    return OwnFunction(kind, f"idea.py:{name}")
+    return own_function(kind, f"idea.py:{name}")
 
 
 def called(kind: str, name: str):

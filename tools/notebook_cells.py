@@ -149,13 +149,16 @@ if not any(value is not None and value >= 1 for value in next(iter(parts.values(
 # %% [markdown] idea-text
 # ## Your idea here
 # Three examples; `IDEA` says which one runs. A value is a function, or a setting of `scripts/ppo_train.py` such as
-# `{"clip_eps_high": 0.28}`. What `IDEA` leaves out is as in the baseline, GRPO (Shao 2024).
+# `{"clip_eps_high": 0.28}`. What `IDEA` leaves out is as in the baseline, GRPO (Shao 2024). An advantage or a loss is
+# called with those arguments that it names, here as by `ppo_train.py --advantage FILE.py:function` and `--loss`.
 #
-# | key | its function takes, by keyword | and returns |
+# | key | its function takes | and returns |
 # |---|---|---|
 # | `reward`: a list of them | `prompts`, `completions` and every column of the data | a number for each completion |
-# | `advantage` | `scores` [B], `groups` [B] (equal = same prompt), `mask` [B, T], `config` | advantages [B] or [B, T] |
-# | `loss` | `logprobs`, `old_logprobs`, `advantages`, `mask`, `config` | loss, and 1 where a bound changed it, [B, T] |
+# | `advantage` | `scores`, `groups` (equal = same prompt) [B], `rewards`, `mask` [B, T] | advantages, [B] or [B, T] |
+# | `loss` | `logprobs`, `old_logprobs`, `advantages`, `mask`, all [B, T] | loss, and 1 where it was bounded, [B, T] |
+#
+# The last two may take `config`, too; of what a loss returns, the second may be left out.
 
 
 # %% idea
@@ -164,12 +167,12 @@ def brief(prompts, completions, **_):
     return [-len(c if isinstance(c, str) else c[-1]["content"]) / 100 for c in completions]
 
 
-def centered(scores, groups, **_):
+def centered(scores, groups):
     """An advantage: the score minus its group's mean, not divided by the group's spread (Dr. GRPO)."""
     return scores - ppo.group_stats(scores, groups)[0]
 
 
-def asymmetric(logprobs, old_logprobs, advantages, **_):
+def asymmetric(logprobs, old_logprobs, advantages):
     """A loss: the clipped surrogate with more room upwards (DAPO's clip-higher)."""
     loss, _, clipped = ppo.policy_loss(logprobs, old_logprobs, advantages, 0.2, 0.28, 0.0)
     return loss, clipped
@@ -197,17 +200,18 @@ def make_arm(name, settings, seed):
     if unknown:
         raise ValueError(f"got {sorted(unknown)}; expected keys that this loop reads: {', '.join(sorted(ACTS_ON))}")
     chosen = {key: value for key, value in settings.items() if key != "reward"}
-    if callable(chosen.get("advantage")):
-        ppo.ADVANTAGES[name], chosen["advantage"] = chosen["advantage"], name
-    if callable(chosen.get("loss")):
-        ppo.LOSSES[name], chosen["loss"] = ppo.PolicyLoss(chosen["loss"], trains_zero_advantage=True), name
+    own = {kind: chosen[kind] for kind in ("advantage", "loss") if callable(chosen.get(kind))}
+    for kind, function in own.items():  # called with those arguments that it names; its result is checked
+        function, chosen[kind] = ppo.OwnFunction(kind, name, function), name
+        known = ppo.ADVANTAGES if kind == "advantage" else ppo.LOSSES
+        known[name] = function if kind == "advantage" else ppo.PolicyLoss(function, trains_zero_advantage=True)
     c = ppo.Config(**SETTINGS | chosen | {"seed": seed})
     ppo.check_config(c)
     items = settings.get("reward", REWARDS)
     reward = ppo.Reward([item for item in items if isinstance(item, str)])
     for function in filter(callable, items):
         key = function.__name__ + "_of_idea" * (function.__name__ in reward.functions)
-        reward.functions[key], reward.weights[key] = function, 1.0
+        reward.functions[key], reward.weights[key] = ppo.as_reward(function), 1.0
     return c, reward
 
 
@@ -255,7 +259,9 @@ def train_arm(name, settings, seed):
         batch = ppo.collate(samples, models.pad_id, device)
         mask = batch["response_mask"]
         r = torch.tensor(scores, device=device)
-        advantages = ppo.ADVANTAGES[c.advantage](scores=r, groups=groups, mask=mask, config=c)
+        paid = r[:, None] * mask * (mask.cumsum(1) == mask.sum(1, keepdim=True))  # [B, T], at the last token
+        known = {"scores": r, "groups": groups, "rewards": paid, "mask": mask}
+        advantages = ppo.ADVANTAGES[c.advantage](**known, config=c)
         batch["advantages"] = (advantages if advantages.dim() == 2 else advantages[:, None]) * mask
         batch["old_logprobs"] = frozen_logprobs(c, models.policy, batch)
         batch["ref_logprobs"] = frozen_logprobs(c, models.reference, batch)
@@ -300,11 +306,11 @@ results, began = {}, time.time()
 for seed in SEEDS:
     for name, settings in ARMS.items():
         results[name, seed] = train_arm(name, settings, seed)
-        after, done = results[name, seed][1], len(results)
+        (history, after, _), done = results[name, seed], len(results)
         left = (time.time() - began) * (len(ARMS) * len(SEEDS) - done) / done
         print(
-            f"{name:8} seed {seed}: held-out score {after['eval/score']:.3f}, "
-            f"accuracy {after['eval/accuracy']:.3f}; {left:.0f} s to go"
+            f"{name:8} seed {seed}: held-out score {after['eval/score']:.3f}, accuracy {after['eval/accuracy']:.3f}, "
+            f"{history[-1]['length']:.1f} tokens at the last step; {left:.0f} s to go"
         )
 
 # %% plots
@@ -424,9 +430,10 @@ LIBRARY, REWARDS = {LIBRARY!r}, {REWARDS!r}
 
 if __name__ == "__main__":
     if callable(IDEA.get("advantage")):
-        ppo.ADVANTAGES["idea"] = IDEA["advantage"]
+        ppo.ADVANTAGES["idea"] = ppo.OwnFunction("advantage", "idea", IDEA["advantage"])
     if callable(IDEA.get("loss")):  # False is faster, and right where rows of advantage 0 have no gradient
-        ppo.LOSSES["idea"] = ppo.PolicyLoss(IDEA["loss"], trains_zero_advantage=True)
+        own = ppo.OwnFunction("loss", "idea", IDEA["loss"])
+        ppo.LOSSES["idea"] = ppo.PolicyLoss(own, trains_zero_advantage=True)
     sys.exit(ppo.main())
 '''
 (folder / "idea.py").write_text(program, encoding="utf-8")

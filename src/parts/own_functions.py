@@ -26,22 +26,19 @@ class NamesOrFiles(list):
 class OwnFunction:
     """A user's function, called with those of the arguments that it names; its result is checked at each call.
 
+    `spec` names it in messages.
     kind `advantage`: (scores [B], groups [B], rewards [B, T], mask [B, T], config) -> advantages [B] or [B, T].
     kind `loss`: (logprobs, old_logprobs, advantages, mask, all [B, T], config) -> loss [B, T] of each token, or that
     and [B, T] with 1 where a bound changed it.
 
     Raises:
-        UserError: no such function, it needs what there is not, it raises, or its result has another shape, or a
+        UserError: it needs what there is not, it raises, or its result has another shape, or a
         gradient where it should have none, or none where it should have one, or advantages are not finite. A loss that
         is not is left to the trainer, which leaves such updates out and counts them.
     """
 
-    def __init__(self, kind: str, spec: str):
-        self.kind, self.spec, known = kind, spec, KNOWN[kind]
-        file, _, name = spec.rpartition(":")
-        need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
-        self.function = getattr(import_file(kind, spec, file), name, None)
-        need(callable(self.function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    def __init__(self, kind: str, spec: str, function):
+        self.kind, self.spec, self.function, known = kind, spec, function, KNOWN[kind]
         parameters = inspect.signature(self.function).parameters.values()
         lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
         takes = f"expected parameters among {', '.join(known)}"
@@ -85,10 +82,23 @@ class OwnFunction:
         return loss, clipped.detach().float()
 
 
+def own_function(kind: str, spec: str) -> OwnFunction:
+    """The function that FILE.py:function names.
+
+    Raises:
+        UserError: there is none, or it is not one of its kind.
+    """
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
+    function = getattr(import_file(kind, spec, file), name, None)
+    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    return OwnFunction(kind, spec, function)
+
+
 def enter_own(config) -> None:
     """Enter what `advantage` and `loss` name as FILE.py:function into ADVANTAGES, GROUPED and LOSSES."""
     if is_own(config.advantage) and config.advantage not in ADVANTAGES:
-        found = ADVANTAGES[config.advantage] = OwnFunction("advantage", config.advantage)
+        found = ADVANTAGES[config.advantage] = own_function("advantage", config.advantage)
         GROUPED.update([config.advantage] * ("groups" in found.names))
     if is_own(config.loss) and config.loss not in LOSSES:
-        LOSSES[config.loss] = PolicyLoss(OwnFunction("loss", config.loss), trains_zero_advantage=True)
+        LOSSES[config.loss] = PolicyLoss(own_function("loss", config.loss), trains_zero_advantage=True)
