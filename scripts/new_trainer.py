@@ -18,6 +18,9 @@ Without --out it stops after the check, without --model after the writing.
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
 a change that references/templates.md has, such as `--change token_mean`; a setting that a change makes brings it, as
 `--kl_coef 0.04` of grpo does; --list prints all. --inline copies the reward's or environment's file into FILE too.
+--advantage (grpo, multi_turn) and --loss (not distillation) put a function of yours in the place of the page's, with
+the text of its file; ppo_train.py takes the same. selfcheck does not ask such advantages to sum to 0 in a group; of a
+loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_out advantages_detached`.
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, the accuracy before and after, what diagnose.py found, whether the saved model loads and by how
@@ -27,6 +30,7 @@ evaluated.
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
         --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --reward my.py:reward                   # and checked
+    python scripts/new_trainer.py grpo my_grpo.py --advantage idea.py:median        # def median(scores, groups)
 
 Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad input, 128 + n ended by signal n.
 """
@@ -91,6 +95,20 @@ OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All th
 # Settings of one run, which stay flags of the page; all others are written into it.
 OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out", "steps", "minutes", "seed")
 OF_A_CHECK = ("model", "teacher", "data", "reward", "environment")
+OWN = {  # functions of the user's: the page's function that calls them, and what they may take
+    "advantage": ("group_advantages", ("scores", "groups")),
+    "loss": ("policy_loss", ("logprobs", "old_logprobs", "advantages", "config")),
+}
+OWN_ADVANTAGE = """{signature}
+    \"\"\"Those of {name}, [B]; a group's completions are neighbours.\"\"\"
+    groups = torch.arange(len(scores), device=scores.device) // group_size  # [B], equal = same prompt
+    return {call}"""
+OWN_LOSS = """{signature}
+    \"\"\"(loss, ratio, clipped), all [B, T]: the loss of {name}, and 1 where it says that a bound changed it.\"\"\"
+    config = SimpleNamespace({settings})
+    found = {call}
+    loss, clipped = found if isinstance(found, tuple) else (found, torch.zeros_like(found))
+    return loss, (logprobs - old_logprobs).clamp(-20, 20).exp(), clipped.detach().float()"""
 TYPES = {"int": int, "float": float, "str": str}
 
 
@@ -192,20 +210,58 @@ def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
     return imports, kept, names
 
 
-def with_file(source: str, setting: str, spec: str) -> str:
-    """The page with the code of FILE.py:name before its Config, and its own FILE.py:name as the setting's default."""
+def with_text(source: str, flag: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, once."""
     file, _, name = spec.rpartition(":")
-    need(Path(file).is_file(), f"got --{setting} {spec!r}; expected FILE.py:name with a file that exists")
+    need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
     imports, kept, theirs = parts_of(file)
+    known = f"which {file} does not define; expected one of {', '.join(theirs)}"
+    need(name in theirs, f"got --{flag} {spec!r}, {known}")
+    text = "\n\n\n".join(kept)
+    if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
+        return source
     imports = [line for line in imports if f"\n{line}\n" not in source]
     both = sorted({*theirs} & {*outline(source)})
-    need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names with --inline; try renaming")
-    known = f"which {file} does not define; expected one of {', '.join(theirs)}"
-    need(name in theirs, f"got --{setting} {spec!r}, {known}")
+    need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
     head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
-    page = "\n".join([head, *imports]) + "\n\n\n" + "\n\n\n".join(kept) + marker + tail
+    return "\n".join([head, *imports]) + "\n\n\n" + text + marker + tail
+
+
+def with_file(source: str, setting: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, and its own FILE.py:name as the setting's default."""
+    source, name = with_text(source, setting, spec), spec.rpartition(":")[2]
     line = re.compile(rf"^(    {setting}: str)(?: = .*?)?(?=  # |$)", re.MULTILINE)
-    return line.sub(lambda found: f'{found[1]} = f"{{__file__}}:{name}"', page, count=1)
+    return line.sub(lambda found: f'{found[1]} = f"{{__file__}}:{name}"', source, count=1)
+
+
+def defined(source: str, name: str):
+    """The definition of a function at a file's top, or None."""
+    found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return found[0] if found else None
+
+
+def with_own(source: str, flag: str, spec: str) -> str:
+    """The page whose advantages or loss are those of FILE.py:function, called with the arguments that it names."""
+    place, takes = OWN[flag]
+    page = defined(source, place)
+    kinds = "grpo or multi_turn" if flag == "advantage" else "ppo, grpo or multi_turn"
+    need(page, f"got --{flag} {spec}, for a page without {place}; expected {kinds}")
+    source, name = with_text(source, flag, spec), spec.rpartition(":")[2]
+    page, own = defined(source, place), defined(source, name)
+    need(own, f"got --{flag} {spec}; expected a function, defined by def")
+    named = [x.arg for x in (*own.args.posonlyargs, *own.args.args, *own.args.kwonlyargs)]
+    free = {x.arg for x in own.args.args[len(own.args.args) - len(own.args.defaults) :]}
+    free |= {x.arg for x, value in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if value}
+    lacking, among = [x for x in named if x not in takes and x not in free], ", ".join(takes)
+    need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; expected parameters among {among}")
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or own.args.kwarg)})"
+    lines = source.splitlines()
+    settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
+    form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
+    text = form.format(signature=lines[page.lineno - 1], name=name, call=call, settings=settings)
+    if "config=config" not in call:
+        text = re.sub(r"\n    config = .*", "", text)
+    return "\n".join([*lines[: page.lineno - 1], text, *lines[page.end_lineno :]]) + "\n"
 
 
 def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
@@ -259,10 +315,11 @@ def follow(command: list[str], **kwargs) -> tuple[int, int]:
     return code, heard[0] if heard else 0
 
 
-def checked(file: str, flags: list[str]) -> dict:
+def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     """What selfcheck says about the file: how many checks pass, and which fail with what was seen."""
     say(f"selfcheck of {file} with your model, data and reward")
     command = [sys.executable, str(BUNDLE / "scripts" / "selfcheck.py"), file, *flags, "--json"]
+    command += ["--leave_out", *left_out] if left_out else []
     with tempfile.TemporaryFile("w+") as out:
         code, ended_by = follow(command, stdout=out)
         out.seek(0)
@@ -274,7 +331,8 @@ def checked(file: str, flags: list[str]) -> dict:
     )
     rows = json.loads(text)["checks"]
     failed = {row["name"]: row["measured"] for row in rows if row["status"] == "FAIL"}
-    return {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
+    found = {"passed": sum(row["status"] == "pass" for row in rows), "failed": failed}
+    return found | ({"left_out": left_out} if left_out else {})
 
 
 def saved(start: str, out: Path) -> dict:
@@ -321,7 +379,9 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
 
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     """(exit code, report) of a command line."""
-    source = page_text(args.kind)
+    source, theirs = page_text(args.kind), {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
+    for flag, spec in theirs.items():
+        source = with_own(source, flag, spec)
     changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
     for name in changes:
         source = with_change(source, args.kind, name)
@@ -351,10 +411,12 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report = {"wrote": args.file, "lines": len(source.splitlines()), "settings": own, "changes": changes}
+    report |= {"own": theirs} if theirs else {}
     report["functions"] = outline(source)
     if not started:
         return 0, report
-    report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK))
+    left_out = [*args.leave_out, *["group_advantages"] * ("advantage" in theirs)]
+    report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     flags = as_flags(given, OF_A_RUN)
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
@@ -393,7 +455,8 @@ def trainer_parser() -> argparse.ArgumentParser:
     """The command line's own flags; those of the page are parsed by `page_parser`."""
     parser = argparse.ArgumentParser(
         description=__doc__,
-        usage="%(prog)s KIND FILE [-h] [--list] [--change NAME ...] [--inline] [--force] [settings of the page]",
+        usage="%(prog)s KIND FILE [-h] [--list] [--change NAME ...] [--advantage F] [--loss F] [--leave_out NAME ...] "
+        "[--inline] [--force] [settings of the page]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -403,6 +466,11 @@ def trainer_parser() -> argparse.ArgumentParser:
     parser.add_argument("--change", nargs="+", action="extend", default=[], metavar="NAME", help="a change of --list")
     inline = "copy the file of the reward or environment into FILE, as its default"
     parser.add_argument("--inline", action="store_true", help=inline)
+    left_out = "checks of selfcheck that are not for your method"
+    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=left_out)
+    for flag, (_, takes) in OWN.items():
+        what = f"a function of your own that takes of {', '.join(takes)} what it names"
+        parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=what)
     parser.add_argument("--force", action="store_true", help="write over FILE")
     return parser
 

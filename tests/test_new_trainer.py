@@ -47,12 +47,45 @@ GAME = """class Game:
     def get_reward(self):
         return self.score
 """
+IDEA = '''"""A paper's."""
+import torch
+
+HALF = 0.5
+
+
+def median(scores, groups):
+    """Minus the median of the group."""
+    return scores - torch.stack([scores[groups == group].median() for group in groups])
+
+
+def upper(logprobs, old_logprobs, advantages, config):
+    """No lower bound."""
+    ratio = (logprobs - old_logprobs).exp()
+    bound = 1 + config.clip_eps_high
+    return -advantages * ratio.clamp(max=bound), (ratio > bound).float()
+
+
+def reinforce(*, logprobs, advantages, scale=HALF, **_):
+    return -scale * logprobs * advantages
+
+
+def turned(logprobs, advantages):
+    return logprobs * advantages
+
+
+def needy(scores, groups, rewards):
+    return scores
+
+
+number = 3
+'''
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A user's folder: rewards, an environment, a few rows."""
+    """A user's folder: rewards, an environment, ideas, a few rows."""
     (tmp_path / "my.py").write_text(REWARD)
+    (tmp_path / "idea.py").write_text(IDEA)
     (tmp_path / "game.py").write_text(GAME)
     for name, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:8]) + "\n")
@@ -178,6 +211,13 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
         (["grpo", "mine.py", "--change", "dr_grp"], ["--change dr_grp", "try dr_grpo"]),
         (["grpo", "mine.py", "--change", "dr_grpo", "token_mean"], ["touches the same line"]),
         (["ppo", "mine.py", "--change", "gspo"], ["--change gspo", "for ppo"]),
+        (["grpo", "mine.py", "--advantage", "idea.py:median", "--change", "rloo"], ["touches the same line"]),
+        (["grpo", "mine.py", "--advantage", "idea.py:needy"], ["needs rewards", "among scores, groups"]),
+        (["grpo", "mine.py", "--advantage", "idea.py:number"], ["idea.py:number", "expected one of median, upper"]),
+        (["grpo", "mine.py", "--loss", "idea.py:medan"], ["idea.py:medan", "expected one of median, upper"]),
+        (["grpo", "mine.py", "--loss", "no.py:median"], ["no.py:median", "a file that exists"]),
+        (["ppo", "mine.py", "--advantage", "idea.py:median"], ["without group_advantages", "grpo or multi_turn"]),
+        (["distillation", "mine.py", "--loss", "idea.py:upper"], ["without policy_loss", "ppo, grpo or multi_turn"]),
         (["grpo", "mine.py", "--model", "m"], ["got no --data, --reward"]),
         (["grpo", "mine.py", "--inline"], ["--inline without"]),
         (["grpo", "mine.py", *GIVEN, "--reward", "my.py:other", "--inline"], ["my.py:other", "inside, reward"]),
@@ -214,6 +254,66 @@ def test_a_name_that_the_page_has_too_is_refused(folder):
     (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):
         new.with_file(new.page_text("ppo"), "reward", f"{folder}/my.py:gae")
+
+
+@pytest.mark.parametrize("kind", ["grpo", "multi_turn"])
+def test_an_own_estimator_is_called_by_the_page(kind, folder):
+    (folder / "mine.py").write_text(new.with_own(new.page_text(kind), "advantage", f"{folder}/idea.py:median"))
+    (folder / "idea.py").unlink()
+    page = load_module(folder / "mine.py", f"{kind}_with_own_advantage")
+    scores = torch.tensor([3.0, 1.0, 2.0, 0.0, 0.0, 5.0])
+    assert page.group_advantages(scores, 3).tolist() == [1.0, -1.0, 0.0, 0.0, 0.0, 5.0]
+    assert page.group_advantages(scores, 2).tolist() == [2.0, 0.0, 2.0, 0.0, 0.0, 5.0]  # torch takes the lower median
+
+
+@pytest.mark.parametrize("kind", ["ppo", "grpo", "multi_turn"])
+def test_an_own_loss_is_called_by_the_page(kind, folder):
+    bounds = {"clip_eps_low": 0.1, "clip_eps_high": 0.3} | ({"dual_clip": 3.0} if kind == "ppo" else {})
+    old, advantages = torch.tensor([[-1.0, -2.0, -0.5]]), torch.tensor([[1.0, -2.0, 1.0]])
+    logprobs = (old + torch.tensor([[0.1, -0.7, 0.4]])).requires_grad_()
+    pages = {}
+    for name in ("upper", "reinforce"):
+        (folder / "mine.py").write_text(new.with_own(new.page_text(kind), "loss", f"{folder}/idea.py:{name}"))
+        pages[name] = load_module(folder / "mine.py", f"{kind}_with_{name}")
+    ratio = (logprobs - old).exp()
+    loss, seen, clipped = pages["upper"].policy_loss(logprobs, old, advantages, **bounds)
+    torch.testing.assert_close(loss, -advantages * ratio.clamp(max=1.3))
+    torch.testing.assert_close(seen, ratio)
+    assert clipped.tolist() == [[0.0, 0.0, 1.0]]
+    loss, _, clipped = pages["reinforce"].policy_loss(logprobs, old, advantages, **bounds)
+    loss.sum().backward()
+    torch.testing.assert_close(logprobs.grad, -0.5 * advantages)
+    assert not clipped.any()
+
+
+def test_two_functions_of_one_file_bring_its_text_once(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    (folder / "idea.py").write_text(IDEA + "\n\ndef reward(prompt, completion, answer):\n    return 1.0\n")
+    own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--reward", "idea.py:reward", "--inline"]
+    assert new.main(["grpo", "mine.py", *own]) == 0
+    report, text = json.loads(capsys.readouterr().out), (folder / "mine.py").read_text()
+    assert report["own"] == {"advantage": "idea.py:median", "loss": "idea.py:upper"}
+    assert text.count("HALF = 0.5") == 1 == text.count("def median(") and "median" in report["functions"]
+    assert 'reward: str = f"{__file__}:reward"' in text
+
+
+@pytest.mark.long
+def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, capsys):
+    """Estimators other than the group's mean are no finding; the sign of a loss is, unless it is left out."""
+    monkeypatch.chdir(folder)
+    given = [*GIVEN, *BATCH, "--max_new_tokens", "24", "--reward", "my.py:reward"]
+    own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper"]
+    report = report_of(run_script("new_trainer", "grpo", "mine.py", *given, *own, "--steps", 2, "--out", "run"))
+    assert report["selfcheck"]["failed"] == {} and report["selfcheck"]["left_out"] == ["group_advantages"]
+    assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
+    assert new.main(["grpo", "turned.py", *given, "--loss", "idea.py:turned"]) == 1
+    failed = json.loads(capsys.readouterr().out)["selfcheck"]["failed"]
+    assert list(failed) == ["advantages_detached"] and "gradient 2.0e+00 apart" in failed["advantages_detached"]
+    left_out = ["--leave_out", "advantages_detached"]
+    assert new.main(["grpo", "turned.py", "--force", *given, "--loss", "idea.py:turned", *left_out]) == 0
+    assert json.loads(capsys.readouterr().out)["selfcheck"]["left_out"] == ["advantages_detached"]
+    done = run_script("new_trainer", "grpo", "turned.py", "--force", *given, "--leave_out", "advantages")
+    assert done.returncode == 2 and "got --leave_out advantages; expected one of special_tokens" in done.stderr
 
 
 def test_what_an_earlier_run_left_is_not_told_of_a_run_that_did_not_begin(tmp_path):

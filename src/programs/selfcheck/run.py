@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from parts.messages import UserError, say, tell
+from parts.messages import UserError, need, say, suggest, tell
 from programs.selfcheck.advantage_checks import gae_formula, group_advantages, value_head_zero, value_loss_gradient
 from programs.selfcheck.contract import contract
 from programs.selfcheck.conversation_checks import (
@@ -43,11 +43,14 @@ CHECKS = (
 )
 
 
-def selfcheck(file: str, flags: list[str], partial: bool = False) -> list[dict]:
+def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
     """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError.
 
-    With `partial` it may lack a part of the contract; checks of that are not run, and say so.
+    With `partial` it may lack a part of the contract; checks of that are not run, and say so. Nor are those left out.
     """
+    known = [function.__name__ for function in CHECKS]
+    for name in left_out:
+        need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
     trainer = load_partial(file) if partial else load_trainer(file)
     need_names(file, trainer.parse(flags))
     try:
@@ -56,15 +59,16 @@ def selfcheck(file: str, flags: list[str], partial: bool = False) -> list[dict]:
         raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
         raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
-    return run_checks(subject)
+    return run_checks(subject, left_out)
 
 
-def run_checks(s: Subject) -> list[dict]:
+def run_checks(s: Subject, left_out: tuple = ()) -> list[dict]:
     """Run every check; one that raises, or ends the program, fails with the text of its exception."""
     results = []
     for function in CHECKS:
         try:
-            passed, text = None, unchecked(s.trainer, function.__name__)
+            said = "left out, by --leave_out" if function.__name__ in left_out else ""
+            passed, text = None, said or unchecked(s.trainer, function.__name__)
             if not text:
                 if function.moved and not s.moved:
                     move(s)
@@ -92,7 +96,7 @@ def print_table(results: list[dict], seconds: float) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
-        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--partial] [--json]",
+        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--partial] [--leave_out NAME] [--json]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -100,6 +104,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--partial", action="store_true", help="check what a page has of the contract, tell the rest")
+    own = "checks that are not for your method, such as group_advantages for a baseline that is not the group's mean"
+    parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=own)
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:
@@ -112,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a reward function may print
-            results = selfcheck(options.trainer, flags, options.partial)
+            results = selfcheck(options.trainer, flags, options.partial, options.leave_out)
     except UserError as error:
         say(f"error: {error}")
         return error.code
