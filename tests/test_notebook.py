@@ -479,6 +479,7 @@ def ideas(mine):
     """The folder, with ideas, one of which imports another file, or names something as the notebook does."""
     (mine / "ideas.py").write_text(IDEAS)
     (mine / "two.py").write_text("import my\n\n\ndef centred(scores):\n    return scores\n")
+    (mine / "double.py").write_text("def median(logprobs, advantages):\n    return -logprobs * advantages\n")
     (mine / "names.py").write_text("def config(scores):\n    return scores\n")
     return mine
 
@@ -542,11 +543,14 @@ def test_a_cell_that_fails_is_named(ideas):
         ("loss=nothing.py:f", "no file 'nothing.py'"),
         ("gamma=1", "expected one of advantage, advantage_eps"),
         ("advantage=two.py:centred", "two.py imports ['my'], a file beside it"),
-        ("advantage=names.py:config", "names.py names config, as cells of the notebook do"),
+        ("advantage=ideas.py:median loss=double.py:median", "double.py names median, as the notebook does"),
+        ("advantage=names.py:config", "names.py names config, as the notebook does"),
     ],
 )
 def test_ideas_that_are_refused(ideas, idea, says):
-    done = run_script("new_notebook", "--idea", idea, "--output", "idea.ipynb", cwd=ideas)
+    done = run_script(
+        "new_notebook", *(word for one in idea.split() for word in ("--idea", one)), "--output", "idea.ipynb", cwd=ideas
+    )
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
     assert not list(ideas.glob("*.ipynb"))
 

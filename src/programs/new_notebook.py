@@ -116,8 +116,7 @@ def cell_of(notebook: dict, name: str) -> dict:
 
 def bound_by(cell: dict) -> set[str]:
     """What a code cell binds at its top: functions, variables, imports."""
-    lines = "".join(cell["source"]).splitlines()
-    body = ast.parse("\n".join(lines)).body
+    body = ast.parse("".join(cell["source"])).body
     names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     rest = [node for top in body if not isinstance(top, ast.FunctionDef) for node in ast.walk(top)]
     names |= {node.id for node in rest if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -142,7 +141,7 @@ def text_for_cell(file: str, flag: str, taken: set[str]) -> str:
         beside = [name for name in modules if (Path(file).parent / f"{name.split('.')[0]}.py").is_file()]
         need(not beside, f"got {flag}: {file} imports {beside}, a file beside it; expected an idea in one file")
     double = sorted(taken & set(names_of(file, flag)))
-    need(not double, f"got {flag}: {file} names {', '.join(double)}, as cells of the notebook do; expected other names")
+    need(not double, f"got {flag}: {file} names {', '.join(double)}, as the notebook does; expected other names")
     for node in body:
         only_program = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         if only_program or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
@@ -156,10 +155,7 @@ def setting_of(name: str, value: str, notebook: dict):
     (table,) = [node for node in loop if isinstance(node, ast.Assign) and node.targets[0].id == "ACTS_ON"]
     known = sorted(node.value for node in ast.walk(table) if isinstance(node, ast.Constant))
     flag = f"--idea {name}={value}"
-    need(
-        name in known,
-        f"got {flag}; expected one of {', '.join(known)}{suggest(name, known)}",
-    )
+    need(name in known, f"got {flag}; expected one of {', '.join(known)}{suggest(name, known)}")
     try:
         return ast.literal_eval(value)
     except (ValueError, SyntaxError):
@@ -178,7 +174,9 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
             chosen[kind] = repr(setting_of(kind, value, notebook))
             continue
         file = check_function(flag, value)
-        texts[file] = text_for_cell(file, flag, taken)
+        if file not in texts:
+            texts[file] = text_for_cell(file, flag, taken)
+            taken |= {*names_of(file, flag)}
         name = value.rpartition(":")[2]
         rewards += [name] * (kind == "reward")
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
