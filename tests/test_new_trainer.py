@@ -303,7 +303,9 @@ def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, ca
     monkeypatch.chdir(folder)
     given = [*GIVEN, *BATCH, "--max_new_tokens", "24", "--reward", "my.py:reward"]
     own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper"]
-    report = report_of(run_script("new_trainer", "grpo", "mine.py", *given, *own, "--steps", 2, "--out", "run"))
+    report = report_of(
+        run_script("new_trainer", "grpo", "mine.py", *given, *own, "--steps", 2, "--out", "run", cwd=folder)
+    )
     assert report["selfcheck"]["failed"] == {} and report["selfcheck"]["left_out"] == ["group_advantages"]
     assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
     assert new.main(["grpo", "turned.py", *given, "--loss", "idea.py:turned"]) == 1
@@ -312,7 +314,7 @@ def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, ca
     left_out = ["--leave_out", "advantages_detached"]
     assert new.main(["grpo", "turned.py", "--force", *given, "--loss", "idea.py:turned", *left_out]) == 0
     assert json.loads(capsys.readouterr().out)["selfcheck"]["left_out"] == ["advantages_detached"]
-    done = run_script("new_trainer", "grpo", "turned.py", "--force", *given, "--leave_out", "advantages")
+    done = run_script("new_trainer", "grpo", "turned.py", "--force", *given, "--leave_out", "advantages", cwd=folder)
     assert done.returncode == 2 and "got --leave_out advantages; expected one of special_tokens" in done.stderr
 
 
