@@ -346,7 +346,9 @@ class Config(BaseConfig):
     # algorithm: choices
     algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
-    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
+    advantage: str = setting(
+        None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
+    )
     loss: str = setting(None, "policy loss", lambda: list(LOSSES))
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
@@ -1193,6 +1195,93 @@ def reward_arguments(rows: list[dict], completions: list, completion_ids: list[l
         "completion_ids": completion_ids,
         **{name: [row["columns"].get(name) for row in rows] for name in columns},
     }
+
+
+# -------------------------------------------------------------------------- own functions (src/parts/own_functions.py)
+
+KNOWN = {  # what such a function may take by name
+    "advantage": ("scores", "groups", "rewards", "mask", "config"),
+    "loss": ("logprobs", "old_logprobs", "advantages", "mask", "config"),
+}
+
+
+class NamesOrFiles(list):
+    """The names of a choice, beside which any `FILE.py:function` is one."""
+
+    def __contains__(self, name) -> bool:
+        return super().__contains__(name) or is_own(name)
+
+
+class OwnFunction:
+    """A user's function, called with those of the arguments that it names; its result is checked at each call.
+
+    `spec` names it in messages.
+    kind `advantage`: (scores [B], groups [B], rewards [B, T], mask [B, T], config) -> advantages [B] or [B, T].
+    kind `loss`: (logprobs, old_logprobs, advantages, mask, all [B, T], config) -> loss [B, T] of each token, or that
+    and [B, T] with 1 where a bound changed it.
+
+    Raises:
+        UserError: it needs what there is not, it raises, or its result has another shape, or a
+        gradient where it should have none, or none where it should have one, or advantages are not finite. A loss that
+        is not is left to the trainer, which leaves such updates out and counts them.
+    """
+
+    def __init__(self, kind: str, spec: str, function):
+        self.kind, self.spec, self.function, known = kind, spec, function, KNOWN[kind]
+        parameters = inspect.signature(self.function).parameters.values()
+        lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
+        takes = f"expected parameters among {', '.join(known)}"
+        need(not lacking, f"got {kind} {spec!r}, which needs {', '.join(lacking)}; {takes}")
+        whole = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.names = [name for name in known if whole or name in {p.name for p in parameters}]
+
+    def __call__(self, **known):
+        """The result of the function."""
+        try:
+            found = self.function(**{name: known[name] for name in self.names})
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}, line {frame.lineno}"
+            raise UserError(f"{self.kind} {self.spec} raises {type(error).__name__}: {error} ({where})") from error
+        return self.checked_loss(found, known) if self.kind == "loss" else self.checked_advantages(found, known)
+
+    def checked(self, found, shapes: list):
+        """The tensor, if it has one of the shapes."""
+        import torch
+
+        kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
+        need(isinstance(found, torch.Tensor), f"got {type(found).__name__} from {kind}; expected a tensor {shown}")
+        need(found.shape in shapes, f"got a tensor {list(found.shape)} from {kind}; expected {shown}")
+        return found
+
+    def checked_advantages(self, found, known: dict):
+        """The advantages, as the trainer takes them."""
+        found = self.checked(found, [known["scores"].shape, known["mask"].shape])
+        need(bool(found.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
+        need(not found.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
+        return found.to(known["rewards"].dtype)
+
+    def checked_loss(self, found, known: dict):
+        """(loss, clipped), as the trainer takes them."""
+        loss, clipped = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        loss = self.checked(loss, [known["logprobs"].shape])
+        lost = known["logprobs"].requires_grad and not loss.requires_grad
+        need(not lost, f"got a loss without a gradient from {self.spec}; expected that of logprobs; try no .detach()")
+        clipped = known["mask"] * 0.0 if clipped is None else self.checked(clipped, [known["logprobs"].shape])
+        return loss, clipped.detach().float()
+
+
+def own_function(kind: str, spec: str) -> OwnFunction:
+    """The function that FILE.py:function names.
+
+    Raises:
+        UserError: there is none, or it is not one of its kind.
+    """
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
+    function = getattr(import_file(kind, spec, file), name, None)
+    need(callable(function), f"got {kind} {spec!r}: {file} has no function {name!r}; expected one")
+    return OwnFunction(kind, spec, function)
 
 
 # ---------------------------------------------------------------------------- reward calls (src/parts/reward_calls.py)
@@ -3102,6 +3191,7 @@ AGGREGATIONS = {
     "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
     "fixed_length": "seq-mean-token-sum-norm",
 }
+OWN_ESTIMATOR = "own_ours"  # what verl_hooks.py calls an estimator of the user's own
 OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
 OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 
@@ -3660,8 +3750,19 @@ def hydra_value(value) -> str:
 # ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
 
 
+def check_own_estimator(spec: str) -> None:
+    """Raise UserError for an estimator of the user's own that verl's trainer cannot call; one of groups needs them."""
+    found = own_function("advantage", spec)
+    config = inspect.signature(found.function).parameters.get("config")
+    needed = config is not None and config.default is config.empty
+    need(not needed, f"got advantage {spec!r}, which needs config; expected scores, groups, rewards, mask with verl")
+    GROUPED.update([spec] * ("groups" in found.names))
+
+
 def check_expressible(config: Config) -> None:
     """Raise UserError for settings that verl cannot express."""
+    if is_own(config.advantage):
+        check_own_estimator(config.advantage)
     check_config(config)
     relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
     for name, (allowed, why) in FIXED.items():
@@ -4172,7 +4273,10 @@ def algorithm_overrides(config: Config, job: Layout) -> dict:
     """Advantages, KL, groups, and the correction for a sampler that is not the trainer's policy."""
     c, kl = config, config.kl_coef > 0
     in_reward, in_loss = kl and c.kl_in == "reward", kl and c.kl_in == "loss"
-    advantage = {"algorithm.adv_estimator": ADVANTAGES[c.advantage], "critic.enable": c.advantage == "gae"}
+    advantage = {
+        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_ESTIMATOR),
+        "critic.enable": c.advantage == "gae",
+    }
     if c.advantage in ("grpo", "mean", "gdpo"):
         advantage["algorithm.norm_adv_by_std_in_grpo"] = c.advantage != "mean"
     if c.advantage in OLD_TRAINER:
@@ -4551,17 +4655,19 @@ def strict_replay_buffer():
     return StrictReplayBuffer
 
 
-def register_estimators() -> None:
-    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
+def register_estimators(own: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function, into its registry; verl_hooks.py calls this."""
     import numpy as np
     import torch
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
     def registered(name, advantages):
-        def estimate(token_level_rewards, response_mask, index, **_):
+        def estimate(token_level_rewards, response_mask, index, config=None, **_):
             scores = token_level_rewards.sum(-1)
             groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
+            result = advantages(scores=scores, groups=groups, **known)
+            result = (result if result.dim() == 2 else result[:, None]) * response_mask
             return result, result
 
         if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
@@ -4569,6 +4675,8 @@ def register_estimators() -> None:
 
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
+    if own:
+        registered(OWN_ESTIMATOR, own_function("advantage", own))
 
 
 # ------------------------------------------------------ environment loop (src/programs/verl_train/environment_loop.py)
@@ -4973,11 +5081,18 @@ def moved_rewards(specs: list[str]) -> list[str]:
 
 
 def write_reward_module(
-    folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = "", limits=()
+    folder: Path,
+    specs: list[str],
+    columns: list[str],
+    ship: list[str] = (),
+    error_file: str = "",
+    limits=(),
+    advantage="",
 ):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
     A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
+    The same for an estimator of advantages of the user's own, FILE.py:function.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
@@ -4992,7 +5107,14 @@ def write_reward_module(
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
     module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
-    code = "sys.modules[NAME].register_estimators()\n"
+    shutil.rmtree(folder / "estimator", ignore_errors=True)
+    own = ""
+    if is_own(advantage):
+        file, _, name = advantage.rpartition(":")
+        copy_with_imports(Path(file).resolve(), folder / "estimator", ship)
+        own = f"estimator/{Path(file).name}:{name}"
+    code = f"OWN = {own!r}\n"
+    code += "sys.modules[NAME].register_estimators(OWN and f'{HERE}/{OWN}')\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
     hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)
@@ -5228,7 +5350,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
     limits = dataclasses.astuple(call_limits(config))
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits)
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits, config.advantage)
     if setup:
         write_environment_module(folder, config, setup, columns, ship, str(error_file))
     reward = Reward(specs)
@@ -5460,7 +5582,7 @@ def check_exportable(config: Config) -> None:
     """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
     hooked = ["environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share"]
     found = [f"{name} {getattr(config, name)}" for name in hooked if getattr(config, name)]
-    found += [f"advantage {config.advantage}"] * ADVANTAGES[config.advantage].endswith("_ours")
+    found += [f"advantage {config.advantage}"] * ADVANTAGES.get(config.advantage, OWN_ESTIMATOR).endswith("_ours")
     found += [f"nodes {config.nodes}"] * (config.nodes > 1)
     expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
     need(not found, f"got --export with {', '.join(found)}; {expected}")

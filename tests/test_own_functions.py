@@ -201,10 +201,14 @@ def test_one_that_raises_in_a_run_ends_it_with_exit_code_2(idea, ppo, no_curves,
     assert "raises IndexError" in capsys.readouterr().err
 
 
-def test_verl_refuses_them(idea, capsys):
+def test_verl_takes_an_estimator_and_refuses_a_loss(idea, capsys):
+    verl = load_script("verl_train")
+    assert verl.main(["--algorithm=grpo", "--advantage=idea.py:centred", "--output_dir=out", "--print"]) == 0
+    assert "algorithm.adv_estimator=own_ours" in capsys.readouterr().out
+    assert (idea / "out" / "job" / "estimator" / "idea.py").read_text() == (idea / "idea.py").read_text()
     with pytest.raises(SystemExit):
-        load_script("verl_train").main(["--advantage", "idea.py:centred", "--print"])
-    assert "invalid choice: 'idea.py:centred'" in capsys.readouterr().err
+        verl.main(["--loss", "idea.py:clipped", "--print"])
+    assert "invalid choice: 'idea.py:clipped'" in capsys.readouterr().err
 
 
 def test_an_update_with_an_infinite_loss_is_the_trainers(idea):

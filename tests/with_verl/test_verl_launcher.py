@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script
+from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
 from omegaconf import OmegaConf
 from verl_helpers import CPU_OVERRIDES, LIMIT, cpu_env, forked_workers, read_rows, run_command
 
@@ -365,6 +365,64 @@ def test_our_estimators_are_registered_once_and_are_ours():
         torch.testing.assert_close(got, ppo.ADVANTAGES[preset](scores=scores, groups=groups)[:, None] * mask)
 
 
+MEDIAN = """from middle import middle_of
+
+
+def median(scores, groups, mask=None, **_):
+    assert mask.shape == (len(scores), mask.shape[1]) and mask.dtype == scores.dtype
+    return scores - middle_of(scores, groups)
+
+
+def needy(scores, config):
+    return scores * config.group_size
+"""
+MIDDLE = """import torch
+
+
+def middle_of(scores, groups):
+    return torch.stack([scores[groups == group].median() for group in groups])
+"""
+
+
+@pytest.fixture
+def median(tmp_path):
+    """An estimator of one's own, which imports a file beside it."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "idea.py").write_text(MEDIAN)
+    (tmp_path / "own" / "middle.py").write_text(MIDDLE)
+    return f"{tmp_path}/own/idea.py:median"
+
+
+def test_an_estimator_of_ones_own_is_registered(median, tmp_path, monkeypatch, capsys):
+    from verl.trainer.ppo import core_algos
+
+    monkeypatch.setattr(core_algos, "ADV_ESTIMATOR_REGISTRY", dict(core_algos.ADV_ESTIMATOR_REGISTRY))
+    flags = ["--print", "--algorithm=dr_grpo", f"--advantage={median}", f"--output_dir={tmp_path}/out"]
+    config = launcher.parse_config(flags)
+    job, overrides = launcher.prepare_job(config)
+    assert "algorithm.adv_estimator=own_ours" in [o.text() for o in overrides]
+    (tmp_path / "own" / "idea.py").unlink()
+    load_module(Path(job.folder) / "verl_hooks.py", "hooks_with_own_estimator")
+    rewards, mask = torch.zeros(6, 3), torch.ones(6, 3, dtype=torch.int64)
+    rewards[:, -1], mask[2, 1:] = torch.tensor([3.0, 0.0, 1.0, 5.0, 2.0, 0.0]), 0
+    given = {"index": np.array(["a", "b", "a", "b", "a", "c"], dtype=object), "config": None, "reward_baselines": None}
+    estimate = core_algos.get_adv_estimator_fn("own_ours")
+    got, returns = estimate(token_level_rewards=rewards, response_mask=mask, **given)
+    assert got.tolist() == [[1.0] * 3, [0.0] * 3, [-1.0, 0.0, 0.0], [5.0] * 3, [0.0] * 3, [0.0] * 3]
+    assert torch.equal(got, returns)
+    refused = [
+        (["--group_size=1"], "with group_size 1"),
+        ([f"--advantage={median.replace(':median', ':needy')}"], "which needs config"),
+        ([f"--advantage={median.replace('idea.py', 'none.py')}"], "no file"),
+        (["--export=port"], "try --print"),
+    ]
+    (tmp_path / "own" / "idea.py").write_text(MEDIAN)
+    for flags, says in refused:
+        base = ["--algorithm=dr_grpo", f"--advantage={median}", f"--output_dir={tmp_path}/no"]
+        base += [] if "--export=port" in flags else ["--print"]
+        assert launcher.main([*base, *flags]) == 2 and says in capsys.readouterr().err
+
+
 def test_fewer_cpus_than_ray_waits_for_are_found():
     found = composed()
     found.ray_kwargs.ray_init.num_cpus = 5
@@ -666,7 +724,7 @@ def weights_of(folder: Path) -> dict:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def test_grpo_runs_saves_and_resumes_with_an_environment(data, tmp_path, capsys):
+def test_grpo_runs_saves_and_resumes_with_an_environment(data, median, tmp_path, capsys):
     fork = f"--override={forked_workers()}"
     # a little noise, so that scores of a group differ and teach, whatever was sampled
     noise = "import random\n\n\ndef noise(completions, **kwargs):\n    return [random.random() for _ in completions]\n"
@@ -682,7 +740,7 @@ def test_grpo_runs_saves_and_resumes_with_an_environment(data, tmp_path, capsys)
         f"--output_dir={tmp_path}/out",
         fork,
     ]
-    done = run(tmp_path, *flags, *alone)
+    done = run(tmp_path, *flags, *alone, f"--advantage={median}")
     assert done.returncode == 0, done.stdout[-6000:]
     first = read_rows(tmp_path / "out" / "metrics.jsonl")
     assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
@@ -691,6 +749,12 @@ def test_grpo_runs_saves_and_resumes_with_an_environment(data, tmp_path, capsys)
     start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
     samples = read_rows(tmp_path / "out" / "samples" / "1.jsonl")
     assert len(samples) == 16
+    groups = torch.tensor([row["score"] for row in samples]).view(4, 4)
+    expected = groups - groups.median(1, keepdim=True).values
+    for name in ("max", "min"):
+        assert first[1]["data"][f"critic/advantages/{name}"] == pytest.approx(
+            getattr(expected, name)().item(), abs=1e-4
+        )
     assert all(min(abs(row["score"] - value) for value in (0.005, 0.205, 1.005, 1.205)) <= 0.0051 for row in samples)
     # it goes on with conversations: the loop that the job folder has plays them
     done = run(tmp_path, *flags, TALKS, "--max_turns=2", noise, "--steps=2", "--resume")

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from parts.advantages import gpg_advantages, maxrl_advantages
+from parts.own_functions import own_function
 from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
 from programs.verl_train.model_files import end_ids_of
+from programs.verl_train.names import OWN_ESTIMATOR
 
 
 def token_reward_manager():
@@ -114,17 +116,19 @@ def strict_replay_buffer():
     return StrictReplayBuffer
 
 
-def register_estimators() -> None:
-    """Put our estimators that verl lacks into its registry; verl_hooks.py calls this."""
+def register_estimators(own: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function, into its registry; verl_hooks.py calls this."""
     import numpy as np
     import torch
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
     def registered(name, advantages):
-        def estimate(token_level_rewards, response_mask, index, **_):
+        def estimate(token_level_rewards, response_mask, index, config=None, **_):
             scores = token_level_rewards.sum(-1)
             groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            result = advantages(scores=scores, groups=groups)[:, None] * response_mask
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
+            result = advantages(scores=scores, groups=groups, **known)
+            result = (result if result.dim() == 2 else result[:, None]) * response_mask
             return result, result
 
         if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
@@ -132,3 +136,5 @@ def register_estimators() -> None:
 
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
+    if own:
+        registered(OWN_ESTIMATOR, own_function("advantage", own))

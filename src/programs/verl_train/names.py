@@ -35,6 +35,7 @@ AGGREGATIONS = {
     "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
     "fixed_length": "seq-mean-token-sum-norm",
 }
+OWN_ESTIMATOR = "own_ours"  # what verl_hooks.py calls an estimator of the user's own
 OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
 OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 

@@ -18,6 +18,7 @@ from programs.verl_train.names import (
     MODEL,
     OFF,
     OLD_TRAINER,
+    OWN_ESTIMATOR,
     POLICY_LOSS,
     ROLLOUT,
     SAMPLER,
@@ -110,7 +111,10 @@ def algorithm_overrides(config: Config, job: Layout) -> dict:
     """Advantages, KL, groups, and the correction for a sampler that is not the trainer's policy."""
     c, kl = config, config.kl_coef > 0
     in_reward, in_loss = kl and c.kl_in == "reward", kl and c.kl_in == "loss"
-    advantage = {"algorithm.adv_estimator": ADVANTAGES[c.advantage], "critic.enable": c.advantage == "gae"}
+    advantage = {
+        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_ESTIMATOR),
+        "critic.enable": c.advantage == "gae",
+    }
     if c.advantage in ("grpo", "mean", "gdpo"):
         advantage["algorithm.norm_adv_by_std_in_grpo"] = c.advantage != "mean"
     if c.advantage in OLD_TRAINER:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, need
+from parts.presets import is_own
 from parts.reward_forms import load_rewards
 
 MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
@@ -90,11 +91,18 @@ def moved_rewards(specs: list[str]) -> list[str]:
 
 
 def write_reward_module(
-    folder: Path, specs: list[str], columns: list[str], ship: list[str] = (), error_file: str = "", limits=()
+    folder: Path,
+    specs: list[str],
+    columns: list[str],
+    ship: list[str] = (),
+    error_file: str = "",
+    limits=(),
+    advantage="",
 ):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
     A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
+    The same for an estimator of advantages of the user's own, FILE.py:function.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
@@ -109,7 +117,14 @@ def write_reward_module(
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
     module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
-    code = "sys.modules[NAME].register_estimators()\n"
+    shutil.rmtree(folder / "estimator", ignore_errors=True)
+    own = ""
+    if is_own(advantage):
+        file, _, name = advantage.rpartition(":")
+        copy_with_imports(Path(file).resolve(), folder / "estimator", ship)
+        own = f"estimator/{Path(file).name}:{name}"
+    code = f"OWN = {own!r}\n"
+    code += "sys.modules[NAME].register_estimators(OWN and f'{HERE}/{OWN}')\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
     hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)

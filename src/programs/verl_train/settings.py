@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.messages import need
 from parts.models import ATTENTION_KINDS
+from parts.own_functions import NamesOrFiles
 from parts.precision import precision_on
 from parts.presets import GROUP_DEFAULTS, PRESETS
 from parts.settings import BaseConfig, parse_settings, setting, yaml_flags
@@ -83,7 +84,9 @@ class Config(BaseConfig):
     # algorithm: choices
     algorithm: str = setting("ppo", "preset: sets what is left out and has its default from it", lambda: list(PRESETS))
     group_size: int = setting(None, "completions per prompt", positive=True)
-    advantage: str = setting(None, "advantage estimator", lambda: list(ADVANTAGES))
+    advantage: str = setting(
+        None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
+    )
     loss: str = setting(None, "policy loss", lambda: list(LOSSES))
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
