@@ -4662,10 +4662,10 @@ def register_estimators(own: str = "") -> None:
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
     def registered(name, advantages):
-        def estimate(token_level_rewards, response_mask, index, config=None, **_):
+        def estimate(token_level_rewards, response_mask, index, **_):
             scores = token_level_rewards.sum(-1)
             groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": None}
             result = advantages(scores=scores, groups=groups, **known)
             result = (result if result.dim() == 2 else result[:, None]) * response_mask
             return result, result

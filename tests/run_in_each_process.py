@@ -4,9 +4,11 @@ RUNS.json is a list of {"script", "flags", "disturb"}. Process 1 alone adds `dis
 GPU may come out in another order there.
 """
 
+import contextlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch.distributed as dist
@@ -22,7 +24,10 @@ def disturb(trainer, amount: float):
 
 def gloo_threads() -> list[str]:
     """Names of this process's threads that serve a process group; they can abort a process that exits beside them."""
-    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    names = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has just ended
+            names.append(path.read_text().strip())
     return [name for name in names if "gloo" in name]
 
 
@@ -38,6 +43,9 @@ def main() -> None:
         assert code == 0, (run, code)
     assert gloo_threads(), "expected those of the group; has gloo renamed them?"
     dist.destroy_process_group()
+    until = time.monotonic() + 60  # a thread that was joined may be listed a moment longer
+    while gloo_threads() and time.monotonic() < until:
+        time.sleep(0.01)
     assert not gloo_threads(), gloo_threads()
 
 

@@ -201,8 +201,9 @@ def test_one_that_raises_in_a_run_ends_it_with_exit_code_2(idea, ppo, no_curves,
     assert "raises IndexError" in capsys.readouterr().err
 
 
-def test_verl_takes_an_estimator_and_refuses_a_loss(idea, capsys):
+def test_verl_takes_an_estimator_and_refuses_a_loss(idea, monkeypatch, capsys):
     verl = load_script("verl_train")
+    monkeypatch.setattr(verl, "GROUPED", set(verl.GROUPED))
     assert verl.main(["--algorithm=grpo", "--advantage=idea.py:centred", "--output_dir=out", "--print"]) == 0
     assert "algorithm.adv_estimator=own_ours" in capsys.readouterr().out
     assert (idea / "out" / "job" / "estimator" / "idea.py").read_text() == (idea / "idea.py").read_text()
