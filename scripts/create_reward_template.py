@@ -3,6 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
+# dependencies = ["pyarrow", "datasets"]
 # ///
 """Write a complete reward for TRL (and trainers with its contract), for verl, or for both, with a self-test inside.
 
@@ -50,6 +51,7 @@ Exit codes: 0 written or printed, 1 --data found something (the file stays), 2 b
 
 import argparse
 import ast
+import csv
 import difflib
 import importlib
 import importlib.util
@@ -129,6 +131,76 @@ def read_json_lines(path: Path) -> list[dict]:
                 raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
             need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
     return rows
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name that is no local path could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def read_csv(path: Path) -> list[dict]:
+    """Read CSV with a header; a row of another number of fields is named by its line."""
+    rows = []
+    with path.open(encoding="utf-8-sig", newline="") as f:
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(f, strict=True)
+        for row in reader:
+            fits = None not in row and None not in row.values()
+            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
+            rows.append(row)
+    return rows
+
+
+def read_json_list(path: Path) -> list[dict]:
+    """Read JSON, one list of objects."""
+    rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
+    return rows
+
+
+def read_parquet(path: Path) -> list[dict]:
+    """Read a parquet file."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+READERS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_list,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def read_hub(source: str) -> list[dict]:
+    """Read a data set of the hub: `owner/name[:config][@split]`."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    try:
+        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
+    except Exception as error:
+        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, suffix = Path(source), Path(source).suffix.lower()
+    if not path.is_file():
+        need(
+            is_hub_id(source) and suffix not in READERS,
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        return read_hub(source)
+    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+    try:
+        return READERS[suffix](path)
+    except (ValueError, OSError, RecursionError, csv.Error) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
 
 
 # ------------------------------------------------------------------------------------ extracts (src/parts/extracts.py)
@@ -1686,10 +1758,7 @@ def imported_alone(args, text: str):
 
 def golds_of(args, column: str) -> list[str]:
     """The gold answers to compare with: those of the first 200 rows of --data, else one."""
-    path = Path(args.data or "")
-    lines = path.is_file() and path.suffix == ".jsonl"
-    need(lines or not args.data, f"got --data {args.data}; expected a file of JSON lines, NAME.jsonl, with --inline")
-    rows = read_json_lines(path)[:200] if args.data else [{column: "42"}]
+    rows = read_rows(args.data)[:200] if args.data else [{column: "42"}]
     for number, row in enumerate(rows, start=1):
         got = f"got row {number} of {args.data} with {column} {row.get(column)!r}"
         need(isinstance(row.get(column), str), f"{got}; expected a text, as verl gives it; {OTHERWISE}")
@@ -1733,8 +1802,11 @@ def preflighted(args) -> dict:
     script = HELPERS / "reward_preflight.py"
     need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
     command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
+    command += ["--prompt_column", args.prompt_column or "prompt"]
+    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
     done = subprocess.run(command, capture_output=True, text=True)
-    need(done.returncode in (0, 1) and done.stdout, f"{args.output} is written; {done.stderr.strip()}")
+    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
+    need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     found = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
     said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
@@ -1766,6 +1838,13 @@ DEFAULTS = {
     "completions": "messages",
     "data_source": "data",
 }
+
+CALLED_BY_TRL = (  # a test compares it with what TRL does
+    "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
+    "log_metric=): all but the last three are lists over the samples; a completion is "
+    "[{{'role': 'assistant', 'content': text}}] where its prompt is chat messages, else a text; it returns a number, "
+    "or None for not counted, for each"
+)
 
 
 def template_parser() -> argparse.ArgumentParser:
@@ -1800,6 +1879,7 @@ def template_parser() -> argparse.ArgumentParser:
     )
     flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
     flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
+    flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py")
     flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")
     flag("force", "replace a file that is there", action="store_true")
@@ -1844,6 +1924,8 @@ def check_flags(args) -> None:
     need(not (args.output and args.to_stdout), "got --output and --print; expected one of them")
     need(not (args.force and args.to_stdout), "got --force and --print; expected --force with --output")
     need(not (args.data and args.to_stdout), "got --data and --print; expected --data with --output")
+    need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
+    need(not (args.inline and args.prompt_column), "got --prompt_column with --inline, which reads no prompt")
     kind = args.task or "--from"
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None
@@ -1905,15 +1987,21 @@ def write_reward(args, text: str) -> dict:
         report["test"] = f"{Path(sys.executable).name} {path} --test"
     if args.target != "verl":
         report["trl"] = f"{path}:{args.name}"
+        report["trl_calls_it"] = CALLED_BY_TRL.format(name=args.name)
     if args.target != "trl":
         keys = "reward.custom_reward_function"
         report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
     helper = TASKS[args.task].helper if args.task else ""
     if helper:
         report |= copy_helper(helper, path.resolve().parent)
+    before = path.read_bytes() if path.exists() else None
     path.write_text(text, encoding="utf-8")
-    if args.data and not args.inline:
-        report["tried"] = preflighted(args)
+    try:
+        if args.data and not args.inline:
+            report["tried"] = preflighted(args)
+    except UserError:
+        path.unlink() if before is None else path.write_bytes(before)
+        raise
     return report
 
 

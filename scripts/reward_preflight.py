@@ -3518,21 +3518,26 @@ def marked_answer(text: str) -> tuple[str, str] | None:
     return next(part for part in found[-1].groups() if part is not None).strip(), text[: found[-1].start()].strip()
 
 
+def answer_columns(args) -> tuple[str, ...]:
+    """The columns that may hold a final answer."""
+    return (args.answer_column,) if args.answer_column else ANSWERS
+
+
 def make_row(raw: dict, where: str, number: int, args) -> dict:
     """A row for reward_arguments, with its final answer and the reasoning before it where columns hold them."""
-    need(
-        args.prompt_column in raw,
-        f"{where}: got columns {', '.join(raw) or 'none'}; expected {args.prompt_column!r}; try --prompt_column NAME",
-    )
+    for flag, name in (("prompt_column", args.prompt_column), ("answer_column", args.answer_column)):
+        got = f"{where}: got columns {', '.join(raw) or 'none'}"
+        need(name is None or name in raw, f"{got}; expected {name!r}; try --{flag} NAME")
     prompt = raw[args.prompt_column]
     check_prompt(prompt, where)
     reserved = {"prompt", "prompts", "completions", "completion_ids", args.prompt_column}
     columns = {name: value for name, value in raw.items() if name not in reserved}
     row = {"number": number, "prompt": prompt, "columns": columns, "answer": None, "reasoning": "", "gold": ""}
-    for name in dict.fromkeys([*ANSWERS, args.gold_column, *SOLUTIONS]):
+    answers = answer_columns(args)
+    for name in dict.fromkeys([*answers, args.gold_column, *SOLUTIONS]):
         text = text_of(columns.get(name))
         marked = marked_answer(text or "")
-        if text and text.strip() and (marked or name in ANSWERS):
+        if text and text.strip() and (marked or name in answers):
             row["answer"], row["reasoning"] = marked or (text.strip(), "")
             break
     return row
@@ -3562,7 +3567,7 @@ def gold_variants(row: dict, args) -> dict[str, str]:
             variants[f"column {name} in a code block"] = f"```python\n{text}\n```"
             whole = f"{values['prompt']}{text}"
             variants[f"prompt + column {name} in a code block"] = f"```python\n{whole}\n```"
-    for name in [] if args.gold_column else ANSWERS:
+    for name in () if args.gold_column else answer_columns(args):
         text = text_of(columns.get(name))
         if text and marked_answer(text):
             variants[f"column {name}"] = text
@@ -4117,7 +4122,9 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
     found = {}
     for tool in [] if args.gold_template else kind["tools"]:
         required = tool["function"]["parameters"].get("required", [])
-        if not any(name in ANSWERS for name in required) or any(row["columns"].get(n) is None for n in required):
+        if not any(name in answer_columns(args) for name in required) or any(
+            row["columns"].get(n) is None for n in required
+        ):
             continue
         types, given = parameters_of(tool), {name: row["columns"][name] for name in required}
         given = {name: str(value) if types[name] == "string" else value for name, value in given.items()}
@@ -4547,7 +4554,8 @@ class Preflight:
         need(
             rows,
             f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
-            f"completion; expected one of {', '.join((*SOLUTIONS, *ANSWERS))}; try --gold_column or --gold_template",
+            f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
+            "try --answer_column, --gold_column or --gold_template",
         )
         trial = {}
         for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
@@ -5483,6 +5491,11 @@ def make_parser() -> argparse.ArgumentParser:
         "column with the reference completion, or a conversation's answers (default: usual names)",
         metavar="NAME",
     )
+    flag(
+        "answer_column",
+        "column with the final answer, tried in the usual formats (default: usual names)",
+        metavar="NAME",
+    )
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, metavar="TEXT")
     flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
@@ -5523,8 +5536,8 @@ OF_ENVIRONMENTS = (
 )
 OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
 NOT_OF_MODELS = (
-    *("samples", "max_characters", "gold_column", "gold_template", "full_share", "min_recall", "allow"),
-    *("max_zero_std", "timeout_s", "completion_column"),
+    *("samples", "max_characters", "answer_column", "gold_column", "gold_template"),
+    *("full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),
 )
 
 

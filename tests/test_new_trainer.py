@@ -73,6 +73,10 @@ def turned(logprobs, advantages):
     return logprobs * advantages
 
 
+def placed(scores, /):
+    return scores
+
+
 def needy(scores, groups, rewards):
     return scores
 
@@ -213,6 +217,7 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
         (["ppo", "mine.py", "--change", "gspo"], ["--change gspo", "for ppo"]),
         (["grpo", "mine.py", "--advantage", "idea.py:median", "--change", "rloo"], ["touches the same line"]),
         (["grpo", "mine.py", "--advantage", "idea.py:needy"], ["needs rewards", "among scores, groups"]),
+        (["grpo", "mine.py", "--advantage", "idea.py:placed"], ["takes scores by position", "without the /"]),
         (["grpo", "mine.py", "--advantage", "idea.py:number"], ["idea.py:number", "expected one of median, upper"]),
         (["grpo", "mine.py", "--loss", "idea.py:medan"], ["idea.py:medan", "expected one of median, upper"]),
         (["grpo", "mine.py", "--loss", "no.py:median"], ["no.py:median", "a file that exists"]),

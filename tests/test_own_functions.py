@@ -69,6 +69,10 @@ def lost(logprobs):
     return logprobs.detach()
 
 
+def placed(scores, /):
+    return scores
+
+
 def needs(scores, values):
     return scores
 
@@ -175,6 +179,7 @@ def test_they_are_entered_by_their_spec(idea):
         ("advantage", "bad", "got NaN or infinite advantages from idea.py:bad"),
         ("advantage", "graph", "got advantages with a gradient from idea.py:graph"),
         ("advantage", "needs", "which needs values; expected parameters among scores, groups, rewards, mask, config"),
+        ("advantage", "placed", "idea.py:placed', which takes scores by position; try it without the /"),
         ("advantage", "none", "idea.py has no function 'none'"),
         ("advantage", "THING", "idea.py has no function 'THING'"),
         ("loss", "lost", "got a loss without a gradient from idea.py:lost"),

@@ -115,10 +115,15 @@ def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    run_recipe("A final number, as in GSM8K", folder)
+    (done,) = run_recipe("A final number, as in GSM8K", folder)
+    told = json.loads(done.stdout)["trl_calls_it"]
+    named, lists = {*re.findall(r"\w+(?==)", told)} - {"COLUMN"}, ("prompts", "completions", "completion_ids", "level")
     reward, seen = load_module(folder / "gsm8k.py", "recipe_number_in_trl").correct, []
 
     def correct(completions, answer, **kwargs):
+        given = {"completions": completions, **kwargs}
+        assert {*given} == named | {"level"} and all(len(given[name]) == len(answer) for name in lists)
+        assert all({*c[0]} == {"role", "content"} for c in completions)
         assert all(
             len(c) == 1 and c[0]["role"] == "assistant" and isinstance(c[0]["content"], str) for c in completions
         )
@@ -126,7 +131,8 @@ def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
         seen.extend(zip(answer, scores, strict=True))
         return scores
 
-    rows = [{"prompt": [{"role": "user", "content": "3+4="}], "answer": x} for x in ("so #### 7", "no number")]
+    prompt = [{"role": "user", "content": "3+4="}]
+    rows = [{"prompt": prompt, "answer": x, "level": 1} for x in ("so #### 7", "no number")]
     assert GRPOConfig(output_dir=str(folder), use_cpu=True, bf16=False).max_completion_length == 512
     batch = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4, "max_steps": 2}
     config = GRPOConfig(output_dir=str(folder / "trl"), use_cpu=True, bf16=False, report_to="none", **batch)

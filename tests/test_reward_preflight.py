@@ -657,7 +657,7 @@ def test_score_tells_what_failed(folder):
         (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
         (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: got no JSON"]),
         (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
-        (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --gold_column"]),
+        (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --answer_column"]),
         (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),
         (
             ["--reward", "rewards.py:good", "--data", "rows.jsonl", "--group_size", "1"],

@@ -918,6 +918,30 @@ def test_data_tries_what_was_written(tmp_path):
     assert done.returncode == 1 and not found["ready"] and found["findings"] and (tmp_path / "paid.py").exists()
 
 
+def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothing(tmp_path):
+    rows = [("What is 1+1?", "2"), ("What is 2+3?", "so 5 #### 5")]
+    data = tmp_path / "sums.csv"
+    data.write_text("question,result\n" + "".join(f"{q},{a}\n" for q, a in rows))
+    flags = ["--task", "final_number", "--data", data, "--output", tmp_path / "r.py"]
+    named = [*flags, "--prompt_column", "question", "--gold_column", "result"]
+    tried = json.loads(run_script("create_reward_template", *named).stdout)["tried"]
+    assert tried["ready"] and tried["rows"] == 2 and tried["gold_with_full_marks"] == 1.0
+    before = (tmp_path / "r.py").read_text()
+    for given, words in (
+        ([*flags, "--force"], ["expected 'prompt'", "try --prompt_column"]),
+        ([*named, "--force", "--gold_column", "answer"], ["expected 'answer'", "try --gold_column"]),
+        ([*flags, "--force", "--data", tmp_path / "none.csv"], ["none.csv", "not a file"]),
+    ):
+        done = run_script("create_reward_template", *given)
+        assert done.returncode == 2 and all(word in done.stderr for word in [*words, "nothing is written"]), done.stderr
+        assert (tmp_path / "r.py").read_text() == before  # --force replaces it by what was tried
+    (tmp_path / "r.py").unlink()
+    assert run_script("create_reward_template", *flags).returncode == 2 and not (tmp_path / "r.py").exists()
+    inline = ["--from", "r.py:f", "--inline", "--data", str(data), "--output", "v.py"]
+    for extra in (["--task", "qa", "--print"], inline):
+        assert template.main([*extra, "--prompt_column", "question"]) == 2
+
+
 SHORT = '''
 """Rewards of a run."""
 import re
@@ -1034,7 +1058,7 @@ def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(short, mo
         (["mine.py:two"], "with the columns answer, tests; expected one"),
         (["mine.py:last"], "expected a parameter completions"),
         (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
-        (["mine.py:batch", "--data", "none.jsonl"], "got --data none.jsonl; expected a file of JSON lines"),
+        (["mine.py:batch", "--data", "none.jsonl"], "none.jsonl', which is not a file; expected JSONL"),
         (["mine.py:batch", "--data", "numbers.jsonl"], "got row 1 of numbers.jsonl with answer 3; expected a text"),
         (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
         (["no.py:f"], "no file 'no.py'; expected FILE.py:function"),

@@ -40,6 +40,8 @@ class OwnFunction:
     def __init__(self, kind: str, spec: str, function):
         self.kind, self.spec, self.function, known = kind, spec, function, KNOWN[kind]
         parameters = inspect.signature(self.function).parameters.values()
+        unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
+        need(not unnamed, f"got {kind} {spec!r}, which takes {', '.join(unnamed)} by position; try it without the /")
         lacking = [p.name for p in parameters if p.default is p.empty and p.name not in known and p.kind in (0, 1, 3)]
         takes = f"expected parameters among {', '.join(known)}"
         need(not lacking, f"got {kind} {spec!r}, which needs {', '.join(lacking)}; {takes}")

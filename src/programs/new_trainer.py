@@ -206,7 +206,9 @@ def with_own(source: str, flag: str, spec: str) -> str:
     source, name = with_text(source, flag, spec), spec.rpartition(":")[2]
     page, own = defined(source, place), defined(source, name)
     need(own, f"got --{flag} {spec}; expected a function, defined by def")
-    named = [x.arg for x in (*own.args.posonlyargs, *own.args.args, *own.args.kwonlyargs)]
+    unnamed = ", ".join(x.arg for x in own.args.posonlyargs)
+    need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
+    named = [x.arg for x in (*own.args.args, *own.args.kwonlyargs)]
     free = {x.arg for x in own.args.args[len(own.args.args) - len(own.args.defaults) :]}
     free |= {x.arg for x, value in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if value}
     lacking, among = [x for x in named if x not in takes and x not in free], ", ".join(takes)

@@ -41,6 +41,14 @@ DEFAULTS = {
 }
 
 
+CALLED_BY_TRL = (  # a test compares it with what TRL does
+    "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
+    "log_metric=): all but the last three are lists over the samples; a completion is "
+    "[{{'role': 'assistant', 'content': text}}] where its prompt is chat messages, else a text; it returns a number, "
+    "or None for not counted, for each"
+)
+
+
 def template_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -73,6 +81,7 @@ def template_parser() -> argparse.ArgumentParser:
     )
     flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
     flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
+    flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py")
     flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")
     flag("force", "replace a file that is there", action="store_true")
@@ -117,6 +126,8 @@ def check_flags(args) -> None:
     need(not (args.output and args.to_stdout), "got --output and --print; expected one of them")
     need(not (args.force and args.to_stdout), "got --force and --print; expected --force with --output")
     need(not (args.data and args.to_stdout), "got --data and --print; expected --data with --output")
+    need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
+    need(not (args.inline and args.prompt_column), "got --prompt_column with --inline, which reads no prompt")
     kind = args.task or "--from"
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None
@@ -178,15 +189,21 @@ def write_reward(args, text: str) -> dict:
         report["test"] = f"{Path(sys.executable).name} {path} --test"
     if args.target != "verl":
         report["trl"] = f"{path}:{args.name}"
+        report["trl_calls_it"] = CALLED_BY_TRL.format(name=args.name)
     if args.target != "trl":
         keys = "reward.custom_reward_function"
         report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
     helper = TASKS[args.task].helper if args.task else ""
     if helper:
         report |= copy_helper(helper, path.resolve().parent)
+    before = path.read_bytes() if path.exists() else None
     path.write_text(text, encoding="utf-8")
-    if args.data and not args.inline:
-        report["tried"] = preflighted(args)
+    try:
+        if args.data and not args.inline:
+            report["tried"] = preflighted(args)
+    except UserError:
+        path.unlink() if before is None else path.write_bytes(before)
+        raise
     return report
 
 

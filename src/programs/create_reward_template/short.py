@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.extracts import extract, imports_trainer
 from parts.messages import UserError, need
 from parts.reward_forms import find_reward, import_file, is_per_sample, weight_of
-from parts.rows import read_json_lines
+from parts.rows import read_rows
 from programs.create_reward_template.assembly import put_in
 from programs.create_reward_template.recipes import HELPERS
 from programs.create_reward_template.short_texts import (
@@ -124,10 +124,7 @@ def imported_alone(args, text: str):
 
 def golds_of(args, column: str) -> list[str]:
     """The gold answers to compare with: those of the first 200 rows of --data, else one."""
-    path = Path(args.data or "")
-    lines = path.is_file() and path.suffix == ".jsonl"
-    need(lines or not args.data, f"got --data {args.data}; expected a file of JSON lines, NAME.jsonl, with --inline")
-    rows = read_json_lines(path)[:200] if args.data else [{column: "42"}]
+    rows = read_rows(args.data)[:200] if args.data else [{column: "42"}]
     for number, row in enumerate(rows, start=1):
         got = f"got row {number} of {args.data} with {column} {row.get(column)!r}"
         need(isinstance(row.get(column), str), f"{got}; expected a text, as verl gives it; {OTHERWISE}")
@@ -171,8 +168,11 @@ def preflighted(args) -> dict:
     script = HELPERS / "reward_preflight.py"
     need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
     command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
+    command += ["--prompt_column", args.prompt_column or "prompt"]
+    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
     done = subprocess.run(command, capture_output=True, text=True)
-    need(done.returncode in (0, 1) and done.stdout, f"{args.output} is written; {done.stderr.strip()}")
+    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
+    need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     found = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
     said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}

@@ -99,6 +99,11 @@ def make_parser() -> argparse.ArgumentParser:
         "column with the reference completion, or a conversation's answers (default: usual names)",
         metavar="NAME",
     )
+    flag(
+        "answer_column",
+        "column with the final answer, tried in the usual formats (default: usual names)",
+        metavar="NAME",
+    )
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, metavar="TEXT")
     flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
@@ -139,8 +144,8 @@ OF_ENVIRONMENTS = (
 )
 OF_MODELS = ("samples_per_prompt", "temperature", "max_prompt_tokens", "pass_low", "pass_high")
 NOT_OF_MODELS = (
-    *("samples", "max_characters", "gold_column", "gold_template", "full_share", "min_recall", "allow"),
-    *("max_zero_std", "timeout_s", "completion_column"),
+    *("samples", "max_characters", "answer_column", "gold_column", "gold_template"),
+    *("full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),
 )
 
 

@@ -5,7 +5,7 @@ import json
 import random
 
 from parts.messages import need
-from programs.reward_preflight.rows_and_gold import ANSWERS, gold_variants
+from programs.reward_preflight.rows_and_gold import answer_columns, gold_variants
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)
 HUGE = 10_000_000  # characters of the longest argument where the run sets no limit
@@ -150,7 +150,9 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
     found = {}
     for tool in [] if args.gold_template else kind["tools"]:
         required = tool["function"]["parameters"].get("required", [])
-        if not any(name in ANSWERS for name in required) or any(row["columns"].get(n) is None for n in required):
+        if not any(name in answer_columns(args) for name in required) or any(
+            row["columns"].get(n) is None for n in required
+        ):
             continue
         types, given = parameters_of(tool), {name: row["columns"][name] for name in required}
         given = {name: str(value) if types[name] == "string" else value for name, value in given.items()}

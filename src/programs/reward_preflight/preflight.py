@@ -8,7 +8,7 @@ from pathlib import Path
 from parts.messages import need
 from programs.reward_preflight.probes import PROBES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import RewardProcess, bounds
-from programs.reward_preflight.rows_and_gold import ANSWERS, SOLUTIONS, gold_variants
+from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
 from programs.reward_preflight.scoring import Graded, Grader, excerpt
 from programs.reward_preflight.thresholds import KINDS, LONGEST, OWN_DATA, PAYING_ROWS, PROBE_ROWS, SLOW_S, TRIAL_ROWS
 
@@ -134,7 +134,8 @@ class Preflight:
         need(
             rows,
             f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
-            f"completion; expected one of {', '.join((*SOLUTIONS, *ANSWERS))}; try --gold_column or --gold_template",
+            f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
+            "try --answer_column, --gold_column or --gold_template",
         )
         trial = {}
         for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):

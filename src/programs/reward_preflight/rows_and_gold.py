@@ -46,21 +46,26 @@ def marked_answer(text: str) -> tuple[str, str] | None:
     return next(part for part in found[-1].groups() if part is not None).strip(), text[: found[-1].start()].strip()
 
 
+def answer_columns(args) -> tuple[str, ...]:
+    """The columns that may hold a final answer."""
+    return (args.answer_column,) if args.answer_column else ANSWERS
+
+
 def make_row(raw: dict, where: str, number: int, args) -> dict:
     """A row for reward_arguments, with its final answer and the reasoning before it where columns hold them."""
-    need(
-        args.prompt_column in raw,
-        f"{where}: got columns {', '.join(raw) or 'none'}; expected {args.prompt_column!r}; try --prompt_column NAME",
-    )
+    for flag, name in (("prompt_column", args.prompt_column), ("answer_column", args.answer_column)):
+        got = f"{where}: got columns {', '.join(raw) or 'none'}"
+        need(name is None or name in raw, f"{got}; expected {name!r}; try --{flag} NAME")
     prompt = raw[args.prompt_column]
     check_prompt(prompt, where)
     reserved = {"prompt", "prompts", "completions", "completion_ids", args.prompt_column}
     columns = {name: value for name, value in raw.items() if name not in reserved}
     row = {"number": number, "prompt": prompt, "columns": columns, "answer": None, "reasoning": "", "gold": ""}
-    for name in dict.fromkeys([*ANSWERS, args.gold_column, *SOLUTIONS]):
+    answers = answer_columns(args)
+    for name in dict.fromkeys([*answers, args.gold_column, *SOLUTIONS]):
         text = text_of(columns.get(name))
         marked = marked_answer(text or "")
-        if text and text.strip() and (marked or name in ANSWERS):
+        if text and text.strip() and (marked or name in answers):
             row["answer"], row["reasoning"] = marked or (text.strip(), "")
             break
     return row
@@ -90,7 +95,7 @@ def gold_variants(row: dict, args) -> dict[str, str]:
             variants[f"column {name} in a code block"] = f"```python\n{text}\n```"
             whole = f"{values['prompt']}{text}"
             variants[f"prompt + column {name} in a code block"] = f"```python\n{whole}\n```"
-    for name in [] if args.gold_column else ANSWERS:
+    for name in () if args.gold_column else answer_columns(args):
         text = text_of(columns.get(name))
         if text and marked_answer(text):
             variants[f"column {name}"] = text
