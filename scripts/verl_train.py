@@ -75,6 +75,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 # ------------------------------------------------------------------------------------ messages (src/parts/messages.py)
 
@@ -349,7 +350,9 @@ class Config(BaseConfig):
     advantage: str = setting(
         None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
     )
-    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
+    loss: str = setting(
+        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
+    )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)
@@ -3193,7 +3196,8 @@ AGGREGATIONS = {
     "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
     "fixed_length": "seq-mean-token-sum-norm",
 }
-OWN_ESTIMATOR = "own_ours"  # what verl_hooks.py calls an estimator of the user's own
+OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
+OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
 OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
 OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 
@@ -3243,7 +3247,7 @@ group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
     trainer.v1.sampler.sampler_kwargs.train_batch_size
 advantage: algorithm.{adv_estimator,norm_adv_by_std_in_grpo} trainer.use_v1 critic.enable
     algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-loss: @actor.policy_loss.loss_mode
+loss: @actor.policy_loss.loss_mode @model.external_lib
 aggregation: @actor.{loss_agg_mode,loss_scale_factor} critic.loss_agg_mode
 norm_length: @actor.loss_scale_factor
 ppo_epochs: @actor.{ppo_epochs,shuffle}
@@ -3752,19 +3756,18 @@ def hydra_value(value) -> str:
 # ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
 
 
-def check_own_estimator(spec: str) -> None:
-    """Raise UserError for an estimator of the user's own that verl's trainer cannot call; one of groups needs them."""
-    found = own_function("advantage", spec)
-    config = inspect.signature(found.function).parameters.get("config")
-    needed = config is not None and config.default is config.empty
-    need(not needed, f"got advantage {spec!r}, which needs config; expected scores, groups, rewards, mask with verl")
-    GROUPED.update([spec] * ("groups" in found.names))
+def check_own(config: Config) -> None:
+    """Raise UserError for an estimator or loss of the user's own that cannot be called; one of groups needs them."""
+    if is_own(config.advantage):
+        found = own_function("advantage", config.advantage)
+        GROUPED.update([config.advantage] * ("groups" in found.names))
+    if is_own(config.loss):
+        own_function("loss", config.loss)
 
 
 def check_expressible(config: Config) -> None:
     """Raise UserError for settings that verl cannot express."""
-    if is_own(config.advantage):
-        check_own_estimator(config.advantage)
+    check_own(config)
     check_config(config)
     relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
     for name, (allowed, why) in FIXED.items():
@@ -4276,7 +4279,7 @@ def algorithm_overrides(config: Config, job: Layout) -> dict:
     c, kl = config, config.kl_coef > 0
     in_reward, in_loss = kl and c.kl_in == "reward", kl and c.kl_in == "loss"
     advantage = {
-        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_ESTIMATOR),
+        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_NAME),
         "critic.enable": c.advantage == "gae",
     }
     if c.advantage in ("grpo", "mean", "gdpo"):
@@ -4324,7 +4327,10 @@ def loss_overrides(config: Config, job: Layout) -> dict:
     source = "norm_length" if c.aggregation == "fixed_length" else "max_new_tokens"
     cov = {"clip_cov": "clip_cov_ratio", "kl_cov": "kl_cov_ratio"}.get(c.loss)
     return {
-        "loss": {f"{POLICY_LOSS}.loss_mode": LOSSES[c.loss]},
+        "loss": {
+            f"{POLICY_LOSS}.loss_mode": LOSSES.get(c.loss, OWN_NAME),
+            **({f"{MODEL}.external_lib": OWN_LOSS_MODULE} if c.loss not in LOSSES else {}),
+        },
         "aggregation": {f"{ACTOR}.loss_agg_mode": AGGREGATIONS[c.aggregation], "critic.loss_agg_mode": "token-mean"},
         source: {f"{ACTOR}.loss_scale_factor": length}
         if length
@@ -4657,17 +4663,22 @@ def strict_replay_buffer():
     return StrictReplayBuffer
 
 
-def register_estimators(own: str = "") -> None:
-    """Put our estimators that verl lacks, and FILE.py:function, into its registry; verl_hooks.py calls this."""
+def settings_of(job: Path) -> SimpleNamespace:
+    """The run's settings, as an estimator or loss of the user's own takes them: `config`."""
+    return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
+
+
+def register_estimators(job: Path, own: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
     import numpy as np
     import torch
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
-    def registered(name, advantages):
+    def registered(name, advantages, config=None):
         def estimate(token_level_rewards, response_mask, index, **_):
             scores = token_level_rewards.sum(-1)
             groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": None}
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
             result = advantages(scores=scores, groups=groups, **known)
             result = (result if result.dim() == 2 else result[:, None]) * response_mask
             return result, result
@@ -4678,7 +4689,37 @@ def register_estimators(own: str = "") -> None:
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
     if own:
-        registered(OWN_ESTIMATOR, own_function("advantage", own))
+        registered(OWN_NAME, own_function("advantage", f"{job}/{own}"), settings_of(job))
+
+
+def register_loss(job: Path, own: str) -> None:
+    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+
+    function, settings = own_function("loss", f"{job}/{own}"), settings_of(job)
+
+    def policy_loss(
+        old_log_prob,
+        log_prob,
+        advantages,
+        response_mask,
+        loss_agg_mode="token-mean",
+        config=None,
+        rollout_is_weights=None,
+    ):
+        mask = response_mask.to(log_prob.dtype)
+        known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
+        losses, clipped = function(**known, config=settings)
+        losses = losses if rollout_is_weights is None else losses * rollout_is_weights
+        loss = agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info)
+
+        def mean(values) -> float:
+            return ((values.detach() * mask).sum() / mask.sum().clamp(min=1)).item()
+
+        return loss, {"actor/pg_clipfrac": mean(clipped), "actor/ppo_kl": mean(old_log_prob - log_prob)}
+
+    if OWN_NAME not in POLICY_LOSS_REGISTRY:
+        register_policy_loss(OWN_NAME)(policy_loss)
 
 
 # ------------------------------------------------------ environment loop (src/programs/verl_train/environment_loop.py)
@@ -5082,6 +5123,18 @@ def moved_rewards(specs: list[str]) -> list[str]:
     return moved
 
 
+def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dict[str, str]:
+    """{kind: FILE.py:function} of the user's own, copied into the job's folder own_KIND; not the known ones."""
+    moved = {}
+    for kind, spec in specs.items():
+        shutil.rmtree(folder / f"own_{kind}", ignore_errors=True)
+        if is_own(spec):
+            file, _, name = spec.rpartition(":")
+            copy_with_imports(Path(file).resolve(), folder / f"own_{kind}", ship)
+            moved[kind] = f"own_{kind}/{Path(file).name}:{name}"
+    return moved
+
+
 def write_reward_module(
     folder: Path,
     specs: list[str],
@@ -5089,12 +5142,13 @@ def write_reward_module(
     ship: list[str] = (),
     error_file: str = "",
     limits=(),
-    advantage="",
+    own=None,
 ):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
     A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
-    The same for an estimator of advantages of the user's own, FILE.py:function.
+    The same for an estimator of advantages and a policy loss of the user's own, {kind: FILE.py:function}; for a loss
+    verl_own_loss.py, which verl imports in each worker.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
@@ -5109,18 +5163,17 @@ def write_reward_module(
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
     module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
-    shutil.rmtree(folder / "estimator", ignore_errors=True)
-    own = ""
-    if is_own(advantage):
-        file, _, name = advantage.rpartition(":")
-        copy_with_imports(Path(file).resolve(), folder / "estimator", ship)
-        own = f"estimator/{Path(file).name}:{name}"
-    code = f"OWN = {own!r}\n"
-    code += "sys.modules[NAME].register_estimators(OWN and f'{HERE}/{OWN}')\n"
+    moved = moved_functions(folder, own or {}, ship)
+    code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
     hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)
     (folder / "verl_hooks.py").write_text(hooks, encoding="utf-8")
+    loss = folder / f"{OWN_LOSS_MODULE}.py"
+    loss.unlink(missing_ok=True)
+    if "loss" in moved:
+        code = f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})"
+        loss.write_text(MODULE.format(what="The policy loss of the run", code=code), encoding="utf-8")
     return module
 
 
@@ -5351,8 +5404,8 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         error_file.unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits = dataclasses.astuple(call_limits(config))
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, config.advantage)
+    limits, own = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits, own)
     if setup:
         write_environment_module(folder, config, setup, columns, ship, str(error_file))
     reward = Reward(specs)
@@ -5584,7 +5637,8 @@ def check_exportable(config: Config) -> None:
     """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
     hooked = ["environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share"]
     found = [f"{name} {getattr(config, name)}" for name in hooked if getattr(config, name)]
-    found += [f"advantage {config.advantage}"] * ADVANTAGES.get(config.advantage, OWN_ESTIMATOR).endswith("_ours")
+    found += [f"advantage {config.advantage}"] * ADVANTAGES.get(config.advantage, OWN_NAME).endswith("_ours")
+    found += [f"loss {config.loss}"] * is_own(config.loss)
     found += [f"nodes {config.nodes}"] * (config.nodes > 1)
     expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
     need(not found, f"got --export with {', '.join(found)}; {expected}")
@@ -6054,6 +6108,7 @@ def run_check(config: Config) -> int:
     """--check: compose, load and count everything; a JSON report on stdout, exit code 1 with findings."""
     need_verl()
     with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
+        sys.path.insert(0, folder)  # where the run finds a loss of the user's own
         return check_job(config, *prepare_job(config, folder=Path(folder)))
 
 
@@ -6562,10 +6617,10 @@ def submit_job(config: Config) -> int:
     say_findings(config, job)
     say_local_paths(config, job)
     need_whole(loading_findings(config, folder) + split_findings(folder / "verl_reward.py"))
-    copies = [path for name in ("rewards_*", "environment") for path in folder.glob(f"{name}/**/*") if path.is_file()]
+    theirs = ("rewards_*", "environment", "own_*")
+    copies = [path for name in theirs for path in folder.glob(f"{name}/**/*") if path.is_file()]
     sent = sorted(str(path.relative_to(folder)) for path in copies)
-    what = "environment and reward files" if config.environment else "reward files"
-    say(f"note: {what} that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
+    say(f"note: your files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
     try:

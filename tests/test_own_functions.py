@@ -206,15 +206,18 @@ def test_one_that_raises_in_a_run_ends_it_with_exit_code_2(idea, ppo, no_curves,
     assert "raises IndexError" in capsys.readouterr().err
 
 
-def test_verl_takes_an_estimator_and_refuses_a_loss(idea, monkeypatch, capsys):
+def test_verl_takes_them_along(idea, monkeypatch, capsys):
     verl = load_script("verl_train")
     monkeypatch.setattr(verl, "GROUPED", set(verl.GROUPED))
-    assert verl.main(["--algorithm=grpo", "--advantage=idea.py:centred", "--output_dir=out", "--print"]) == 0
-    assert "algorithm.adv_estimator=own_ours" in capsys.readouterr().out
-    assert (idea / "out" / "job" / "estimator" / "idea.py").read_text() == (idea / "idea.py").read_text()
-    with pytest.raises(SystemExit):
-        verl.main(["--loss", "idea.py:clipped", "--print"])
-    assert "invalid choice: 'idea.py:clipped'" in capsys.readouterr().err
+    flags, job = ["--algorithm=grpo", "--output_dir=out", "--print"], idea / "out" / "job"
+    assert verl.main([*flags, "--advantage=idea.py:centred", "--loss=idea.py:clipped"]) == 0
+    printed = capsys.readouterr().out
+    assert "algorithm.adv_estimator=own_ours" in printed and "policy_loss.loss_mode=own_ours" in printed
+    for kind in KNOWN:
+        assert (job / f"own_{kind}" / "idea.py").read_text() == (idea / "idea.py").read_text()
+    assert "own_loss/idea.py:clipped" in (job / "verl_own_loss.py").read_text()
+    assert verl.main(flags) == 0  # nothing of them is left
+    assert "own_ours" not in capsys.readouterr().out and not [*job.glob("*own_*")]
 
 
 def test_an_update_with_an_infinite_loss_is_the_trainers(idea):

@@ -67,8 +67,7 @@ def test_settings_are_those_of_the_ppo_trainer():
     for f in dataclasses.fields(ppo.Config):
         mine = FIELDS[f.name]
         assert (mine.type, mine.default) == (f.type, f.default)
-        others = ("keep_between", "advantage", "loss")  # verl replaces, and draws anew; it takes no function of a file
-        assert mine.metadata["help"] == f.metadata["help"] or f.name in others
+        assert mine.metadata["help"] == f.metadata["help"] or f.name == "keep_between"  # verl replaces, draws anew
         choices = [c["choices"] for c in (mine.metadata, f.metadata)]
         assert len({str(list(c())) if callable(c) else str(c) for c in choices}) == 1, f.name
         assert mine.metadata["positive"] == f.metadata["positive"], f.name
@@ -98,6 +97,7 @@ VARIANTS = [
     ["--mismatch", "none", "--chat_template_kwargs", '{"enable_thinking": false}'],
     ["--kl_coef", "0.1", "--kl_in", "loss", "--kl_estimator", "k2"],
     ["--aggregation", "fixed_length", "--norm_length", "64", "--lr_schedule", "cosine", "--critic_lr", "1e-4"],
+    ["--loss", "own.py:mine", "--advantage", "own.py:mine"],
 ]
 
 
@@ -1110,7 +1110,7 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(
     assert f"--model {verl.EMBEDDED_MODEL} is a folder of this machine and is not sent" in said
     assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
     assert re.search(r"warning: memory: training needs", said) and "warning: batch: got" in said
-    (line,) = [line for line in said.splitlines() if "reward files that are sent" in line]
+    (line,) = [line for line in said.splitlines() if "files that are sent" in line]
     assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
     assert not list((tmp_path / "o").rglob("unrelated.py"))
     sent = cluster[1]

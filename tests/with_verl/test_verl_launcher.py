@@ -351,8 +351,8 @@ def test_loss_of_a_preset_is_ours(preset):
 def test_our_estimators_are_registered_once_and_are_ours():
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-    launcher.register_estimators()
-    launcher.register_estimators()
+    launcher.register_estimators(Path())
+    launcher.register_estimators(Path())
     scores = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
     index = np.array(["a", "b", "a", "b", "a", "c"], dtype=object)
     groups = torch.tensor([0, 1, 0, 1, 0, 2])
@@ -373,8 +373,27 @@ def median(scores, groups, mask=None, **_):
     return scores - middle_of(scores, groups)
 
 
-def needy(scores, config):
+def sized(scores, config):
     return scores * config.group_size
+
+
+def clipped(logprobs, old_logprobs, advantages, config):
+    ratio = (logprobs - old_logprobs).exp()
+    bound = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
+    loss, bounded = -advantages * ratio, -advantages * bound
+    return loss.maximum(bounded), bounded > loss
+
+
+def marked(logprobs, advantages, mask):
+    return -advantages * logprobs, 0.25 * mask
+
+
+def needy(scores, values):
+    return scores
+
+
+def lost(logprobs, values):
+    return logprobs
 """
 MIDDLE = """import torch
 
@@ -412,7 +431,12 @@ def test_an_estimator_of_ones_own_is_registered(median, tmp_path, monkeypatch, c
     assert torch.equal(got, returns)
     refused = [
         (["--group_size=1"], "with group_size 1"),
-        ([f"--advantage={median.replace(':median', ':needy')}"], "which needs config"),
+        ([f"--advantage={median.replace(':median', ':needy')}"], "which needs values"),
+        ([f"--loss={median.replace(':median', ':lost')}"], "which needs values"),
+        (
+            [f"--loss={median.replace(':median', ':clipped')}", "--advantage=mean", "--export=port"],
+            "got --export with loss",
+        ),
         ([f"--advantage={median.replace('idea.py', 'none.py')}"], "no file"),
         (["--export=port"], "try --print"),
     ]
@@ -421,6 +445,64 @@ def test_an_estimator_of_ones_own_is_registered(median, tmp_path, monkeypatch, c
         base = ["--algorithm=dr_grpo", f"--advantage={median}", f"--output_dir={tmp_path}/no"]
         base += [] if "--export=port" in flags else ["--print"]
         assert launcher.main([*base, *flags]) == 2 and says in capsys.readouterr().err
+
+
+def registered_by(module: Path, name: str, registry: str, monkeypatch) -> dict:
+    """verl's registry after a file of the job; other tests find it as it was."""
+    from verl.trainer.ppo import core_algos
+
+    monkeypatch.setattr(core_algos, registry, dict(getattr(core_algos, registry)))
+    load_module(module, name)
+    return getattr(core_algos, registry)
+
+
+def test_an_estimator_of_ones_own_takes_the_settings(median, tmp_path, monkeypatch):
+    flags = ["--print", "--algorithm=grpo", "--group_size=4", f"--advantage={median.replace(':median', ':sized')}"]
+    job, _ = launcher.prepare_job(launcher.parse_config([*flags, f"--output_dir={tmp_path}/out"]))
+    hooks = Path(job.folder) / "verl_hooks.py"
+    estimate = registered_by(hooks, "hooks_with_sized", "ADV_ESTIMATOR_REGISTRY", monkeypatch)["own_ours"]
+    got, _ = estimate(token_level_rewards=torch.eye(2), response_mask=torch.ones(2, 2), index=np.array(["a", "b"]))
+    assert got.tolist() == [[4.0, 4.0], [4.0, 4.0]]
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(
+    mode, weighted, median, tmp_path, monkeypatch
+):
+    """A plain clip from a user's file, against verl's `vanilla` without its third bound."""
+    from verl.workers.config import ActorConfig
+
+    flags = ["--print", "--algorithm=grpo", f"--loss={median.replace(':median', ':clipped')}", "--clip_eps_high=0.3"]
+    job, overrides = launcher.prepare_job(launcher.parse_config([*flags, f"--output_dir={tmp_path}/out"]))
+    texts = [o.text() for o in overrides]
+    assert "actor_rollout_ref.actor.policy_loss.loss_mode=own_ours" in texts
+    assert "actor_rollout_ref.model.external_lib=verl_own_loss" in texts
+    (tmp_path / "own" / "idea.py").unlink()  # the job has its copy
+    module = Path(job.folder) / "verl_own_loss.py"
+    losses = registered_by(module, "verl_own_loss_of_a_test", "POLICY_LOSS_REGISTRY", monkeypatch)
+    generator = torch.Generator().manual_seed(0)
+    old = -torch.rand(4, 6, generator=generator)
+    new = old + 0.5 * torch.randn(4, 6, generator=generator)
+    mask = torch.arange(6) < torch.tensor([[6], [2], [4], [1]])
+    given = {"old_log_prob": old, "advantages": torch.tensor([1.5, -1.0, -2.0, 0.5])[:, None].expand(4, 6)}
+    given |= {"response_mask": mask, "loss_agg_mode": mode}
+    given |= {"rollout_is_weights": torch.rand(4, 6, generator=generator)} if weighted else {}
+    batch = {"dp_size": 2, "batch_num_tokens": 40, "global_batch_size": 8, "loss_scale_factor": 9}
+    bounds = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.3, "clip_ratio_c": 1e9}
+    config = ActorConfig(
+        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=1, **bounds, global_batch_info=batch
+    )
+    found = {}
+    for name in ("own_ours", "vanilla"):
+        leaf = new.clone().requires_grad_()
+        loss, metrics = losses[name](log_prob=leaf, **given, config=config)
+        loss.backward()
+        found[name] = (loss.detach(), leaf.grad, metrics)
+    own, theirs = found.values()
+    torch.testing.assert_close(own[:2], theirs[:2])
+    assert own[1].abs().sum() > 0 and 0 < own[2]["actor/pg_clipfrac"] < 1
+    assert own[2] == {name: pytest.approx(theirs[2][name], abs=1e-6) for name in own[2]}
 
 
 def test_fewer_cpus_than_ray_waits_for_are_found():
@@ -740,11 +822,13 @@ def test_grpo_runs_saves_and_resumes_with_an_environment(data, median, tmp_path,
         f"--output_dir={tmp_path}/out",
         fork,
     ]
-    done = run(tmp_path, *flags, *alone, f"--advantage={median}")
+    own = [f"--advantage={median}", f"--loss={median.replace(':median', ':marked')}"]
+    done = run(tmp_path, *flags, *alone, *own)
     assert done.returncode == 0, done.stdout[-6000:]
     first = read_rows(tmp_path / "out" / "metrics.jsonl")
     assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
     assert first[1]["data"]["actor/lr"] == pytest.approx(1e-3)
+    assert first[1]["data"]["actor/pg_clipfrac"] == pytest.approx(0.25)  # the loss is that of the file
     assert launcher.main([*flags, *alone, *CPU]) == 2 and "holds a run" in capsys.readouterr().err
     start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
     samples = read_rows(tmp_path / "out" / "samples" / "1.jsonl")
@@ -822,7 +906,11 @@ SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
 
 def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, cluster, capsys):
     (tmp_path / "r.py").write_text(REWARD_FILE)
+    (tmp_path / "loss.py").write_text(
+        "def marked(logprobs, advantages, mask):\n    return -advantages * logprobs, mask\n"
+    )
     flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly*0"]
+    flags += [f"--loss={tmp_path}/loss.py:marked"]
     flags += [TALKS, "--max_turns=2"]
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
     assert launcher.main([*flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT]) == 2
@@ -832,6 +920,7 @@ def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, clu
     assert json.loads(done.stdout)["status"] == "SUCCEEDED"
     metrics = [row for row in read_rows(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
     assert [row["step"] for row in metrics] == [1, 2] and "actor/reward_kl_penalty" in metrics[0]["data"]
+    assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(1.0)] * 2  # by the loss of the file
     assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()
 
 

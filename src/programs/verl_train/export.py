@@ -11,13 +11,14 @@ from pathlib import Path
 
 from parts.extracts import bound_names, extract
 from parts.messages import need, say, tell
+from parts.presets import is_own
 from parts.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
 from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN, SAME_AS_TRL
 from programs.verl_train.from_trl import run_of_trl
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
-from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_ESTIMATOR, SAMPLER, TABLE
+from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_NAME, SAMPLER, TABLE
 from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import imported_files
 from programs.verl_train.run_script import write_script
@@ -35,7 +36,8 @@ def check_exportable(config: Config) -> None:
     """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
     hooked = ["environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share"]
     found = [f"{name} {getattr(config, name)}" for name in hooked if getattr(config, name)]
-    found += [f"advantage {config.advantage}"] * ADVANTAGES.get(config.advantage, OWN_ESTIMATOR).endswith("_ours")
+    found += [f"advantage {config.advantage}"] * ADVANTAGES.get(config.advantage, OWN_NAME).endswith("_ours")
+    found += [f"loss {config.loss}"] * is_own(config.loss)
     found += [f"nodes {config.nodes}"] * (config.nodes > 1)
     expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
     need(not found, f"got --export with {', '.join(found)}; {expected}")

@@ -1,13 +1,15 @@
 """What verl loads of ours: a reward manager, a replay buffer, and estimators that it lacks."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 from parts.advantages import gpg_advantages, maxrl_advantages
 from parts.own_functions import own_function
 from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
 from programs.verl_train.model_files import end_ids_of
-from programs.verl_train.names import OWN_ESTIMATOR
+from programs.verl_train.names import OWN_NAME
 
 
 def token_reward_manager():
@@ -116,17 +118,22 @@ def strict_replay_buffer():
     return StrictReplayBuffer
 
 
-def register_estimators(own: str = "") -> None:
-    """Put our estimators that verl lacks, and FILE.py:function, into its registry; verl_hooks.py calls this."""
+def settings_of(job: Path) -> SimpleNamespace:
+    """The run's settings, as an estimator or loss of the user's own takes them: `config`."""
+    return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
+
+
+def register_estimators(job: Path, own: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
     import numpy as np
     import torch
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
-    def registered(name, advantages):
+    def registered(name, advantages, config=None):
         def estimate(token_level_rewards, response_mask, index, **_):
             scores = token_level_rewards.sum(-1)
             groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": None}
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
             result = advantages(scores=scores, groups=groups, **known)
             result = (result if result.dim() == 2 else result[:, None]) * response_mask
             return result, result
@@ -137,4 +144,34 @@ def register_estimators(own: str = "") -> None:
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
     if own:
-        registered(OWN_ESTIMATOR, own_function("advantage", own))
+        registered(OWN_NAME, own_function("advantage", f"{job}/{own}"), settings_of(job))
+
+
+def register_loss(job: Path, own: str) -> None:
+    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+
+    function, settings = own_function("loss", f"{job}/{own}"), settings_of(job)
+
+    def policy_loss(
+        old_log_prob,
+        log_prob,
+        advantages,
+        response_mask,
+        loss_agg_mode="token-mean",
+        config=None,
+        rollout_is_weights=None,
+    ):
+        mask = response_mask.to(log_prob.dtype)
+        known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
+        losses, clipped = function(**known, config=settings)
+        losses = losses if rollout_is_weights is None else losses * rollout_is_weights
+        loss = agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info)
+
+        def mean(values) -> float:
+            return ((values.detach() * mask).sum() / mask.sum().clamp(min=1)).item()
+
+        return loss, {"actor/pg_clipfrac": mean(clipped), "actor/ppo_kl": mean(old_log_prob - log_prob)}
+
+    if OWN_NAME not in POLICY_LOSS_REGISTRY:
+        register_policy_loss(OWN_NAME)(policy_loss)

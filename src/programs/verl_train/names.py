@@ -35,7 +35,8 @@ AGGREGATIONS = {
     "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
     "fixed_length": "seq-mean-token-sum-norm",
 }
-OWN_ESTIMATOR = "own_ours"  # what verl_hooks.py calls an estimator of the user's own
+OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
+OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
 OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
 OFF = 1e9  # a bound that no ratio reaches: verl, like us, bounds the log-ratio to +-20, and exp(20) is 4.9e8
 
@@ -85,7 +86,7 @@ group_size: @rollout.n data.train_batch_size @actor.ppo_mini_batch_size
     trainer.v1.sampler.sampler_kwargs.train_batch_size
 advantage: algorithm.{adv_estimator,norm_adv_by_std_in_grpo} trainer.use_v1 critic.enable
     algorithm.{gdpo_reward_keys,gdpo_reward_weights}
-loss: @actor.policy_loss.loss_mode
+loss: @actor.policy_loss.loss_mode @model.external_lib
 aggregation: @actor.{loss_agg_mode,loss_scale_factor} critic.loss_agg_mode
 norm_length: @actor.loss_scale_factor
 ppo_epochs: @actor.{ppo_epochs,shuffle}

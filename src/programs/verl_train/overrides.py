@@ -18,7 +18,8 @@ from programs.verl_train.names import (
     MODEL,
     OFF,
     OLD_TRAINER,
-    OWN_ESTIMATOR,
+    OWN_LOSS_MODULE,
+    OWN_NAME,
     POLICY_LOSS,
     ROLLOUT,
     SAMPLER,
@@ -112,7 +113,7 @@ def algorithm_overrides(config: Config, job: Layout) -> dict:
     c, kl = config, config.kl_coef > 0
     in_reward, in_loss = kl and c.kl_in == "reward", kl and c.kl_in == "loss"
     advantage = {
-        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_ESTIMATOR),
+        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_NAME),
         "critic.enable": c.advantage == "gae",
     }
     if c.advantage in ("grpo", "mean", "gdpo"):
@@ -160,7 +161,10 @@ def loss_overrides(config: Config, job: Layout) -> dict:
     source = "norm_length" if c.aggregation == "fixed_length" else "max_new_tokens"
     cov = {"clip_cov": "clip_cov_ratio", "kl_cov": "kl_cov_ratio"}.get(c.loss)
     return {
-        "loss": {f"{POLICY_LOSS}.loss_mode": LOSSES[c.loss]},
+        "loss": {
+            f"{POLICY_LOSS}.loss_mode": LOSSES.get(c.loss, OWN_NAME),
+            **({f"{MODEL}.external_lib": OWN_LOSS_MODULE} if c.loss not in LOSSES else {}),
+        },
         "aggregation": {f"{ACTOR}.loss_agg_mode": AGGREGATIONS[c.aggregation], "critic.loss_agg_mode": "token-mean"},
         source: {f"{ACTOR}.loss_scale_factor": length}
         if length

@@ -1,6 +1,5 @@
 """What verl cannot express, ignores, or would do behind a user's back: errors and notes."""
 
-import inspect
 import re
 
 from parts.messages import need, say
@@ -12,19 +11,18 @@ from programs.verl_train.names import FIXED, NOTES, OLD_TRAINER, TRAPS
 from programs.verl_train.settings import VERL, Config
 
 
-def check_own_estimator(spec: str) -> None:
-    """Raise UserError for an estimator of the user's own that verl's trainer cannot call; one of groups needs them."""
-    found = own_function("advantage", spec)
-    config = inspect.signature(found.function).parameters.get("config")
-    needed = config is not None and config.default is config.empty
-    need(not needed, f"got advantage {spec!r}, which needs config; expected scores, groups, rewards, mask with verl")
-    GROUPED.update([spec] * ("groups" in found.names))
+def check_own(config: Config) -> None:
+    """Raise UserError for an estimator or loss of the user's own that cannot be called; one of groups needs them."""
+    if is_own(config.advantage):
+        found = own_function("advantage", config.advantage)
+        GROUPED.update([config.advantage] * ("groups" in found.names))
+    if is_own(config.loss):
+        own_function("loss", config.loss)
 
 
 def check_expressible(config: Config) -> None:
     """Raise UserError for settings that verl cannot express."""
-    if is_own(config.advantage):
-        check_own_estimator(config.advantage)
+    check_own(config)
     check_config(config)
     relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
     for name, (allowed, why) in FIXED.items():

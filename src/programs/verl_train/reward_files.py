@@ -9,6 +9,7 @@ from pathlib import Path
 from parts.messages import UserError, need
 from parts.presets import is_own
 from parts.reward_forms import load_rewards
+from programs.verl_train.names import OWN_LOSS_MODULE
 
 MODULE = '''"""{what}. Written by verl_train.py; loads the copy of it that lies beside this file."""
 
@@ -90,6 +91,18 @@ def moved_rewards(specs: list[str]) -> list[str]:
     return moved
 
 
+def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dict[str, str]:
+    """{kind: FILE.py:function} of the user's own, copied into the job's folder own_KIND; not the known ones."""
+    moved = {}
+    for kind, spec in specs.items():
+        shutil.rmtree(folder / f"own_{kind}", ignore_errors=True)
+        if is_own(spec):
+            file, _, name = spec.rpartition(":")
+            copy_with_imports(Path(file).resolve(), folder / f"own_{kind}", ship)
+            moved[kind] = f"own_{kind}/{Path(file).name}:{name}"
+    return moved
+
+
 def write_reward_module(
     folder: Path,
     specs: list[str],
@@ -97,12 +110,13 @@ def write_reward_module(
     ship: list[str] = (),
     error_file: str = "",
     limits=(),
-    advantage="",
+    own=None,
 ):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
     A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
-    The same for an estimator of advantages of the user's own, FILE.py:function.
+    The same for an estimator of advantages and a policy loss of the user's own, {kind: FILE.py:function}; for a loss
+    verl_own_loss.py, which verl imports in each worker.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
@@ -117,18 +131,17 @@ def write_reward_module(
     code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
     module.write_text(MODULE.format(what="The reward function of the run", code=code), encoding="utf-8")
-    shutil.rmtree(folder / "estimator", ignore_errors=True)
-    own = ""
-    if is_own(advantage):
-        file, _, name = advantage.rpartition(":")
-        copy_with_imports(Path(file).resolve(), folder / "estimator", ship)
-        own = f"estimator/{Path(file).name}:{name}"
-    code = f"OWN = {own!r}\n"
-    code += "sys.modules[NAME].register_estimators(OWN and f'{HERE}/{OWN}')\n"
+    moved = moved_functions(folder, own or {}, ship)
+    code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
     code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
     hooks = MODULE.format(what="The reward manager and the replay buffer of the run", code=code)
     (folder / "verl_hooks.py").write_text(hooks, encoding="utf-8")
+    loss = folder / f"{OWN_LOSS_MODULE}.py"
+    loss.unlink(missing_ok=True)
+    if "loss" in moved:
+        code = f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})"
+        loss.write_text(MODULE.format(what="The policy loss of the run", code=code), encoding="utf-8")
     return module
 
 

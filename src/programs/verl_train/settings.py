@@ -87,7 +87,9 @@ class Config(BaseConfig):
     advantage: str = setting(
         None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
     )
-    loss: str = setting(None, "policy loss", lambda: list(LOSSES))
+    loss: str = setting(
+        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
+    )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
     ppo_epochs: int = setting(None, "passes over each batch", positive=True)

@@ -77,10 +77,10 @@ def submit_job(config: Config) -> int:
     say_findings(config, job)
     say_local_paths(config, job)
     need_whole(loading_findings(config, folder) + split_findings(folder / "verl_reward.py"))
-    copies = [path for name in ("rewards_*", "environment") for path in folder.glob(f"{name}/**/*") if path.is_file()]
+    theirs = ("rewards_*", "environment", "own_*")
+    copies = [path for name in theirs for path in folder.glob(f"{name}/**/*") if path.is_file()]
     sent = sorted(str(path.relative_to(folder)) for path in copies)
-    what = "environment and reward files" if config.environment else "reward files"
-    say(f"note: {what} that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
+    say(f"note: your files that are sent: {', '.join(name for name in sent if '__pycache__' not in name)}")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
     try:
