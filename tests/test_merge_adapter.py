@@ -58,6 +58,54 @@ def test_the_folder_is_base_plus_scaling_b_a(adapter, tmp_path, capsys, dtype, l
     assert run(capsys, *flags)[0] == 2, "the folder exists"
 
 
+KINDS = {  # settings of the adapter, whether its output layer gets weights of its own
+    "dora": ({"use_dora": True}, False),
+    "rslora": ({"use_rslora": True}, False),
+    "norms": ({"modules_to_save": ["input_layernorm"]}, False),
+    "tokens": ({"trainable_token_indices": [5, 6]}, False),
+    "embedding": ({"target_modules": ["embed_tokens", "q_proj"]}, True),
+    "output": ({"target_modules": ["lm_head", "q_proj"]}, True),
+    "whole output": ({"modules_to_save": ["lm_head"]}, True),
+    "both ends": ({"target_modules": ["embed_tokens", "lm_head"], "ensure_weight_tying": True}, True),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # peft's, of tied weights
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_kinds_of_lora_and_tied_weights_are_merged_right(kind, tmp_path, capsys):
+    (settings, own_output), tokens = KINDS[kind], torch.arange(3, 40)[None]
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
+    assert base.config.tie_word_embeddings
+    usual = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    model = get_peft_model(base, LoraConfig(**usual | settings)).eval()
+    with torch.no_grad():
+        for x in model.parameters():
+            x.add_(0.03 * torch.randn_like(x) * x.requires_grad)
+        expected = model(input_ids=tokens).logits
+    model.save_pretrained(tmp_path / "adapter")
+    flags = ["--base", TINY_LM, "--output", tmp_path / "merged", "--dtype", "fp32"]
+    code, out, said = run(capsys, tmp_path / "adapter", *flags)
+    assert code == 0, said
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(merged(input_ids=tokens).logits, expected, atol=1e-3, rtol=1e-4)
+    config = json.loads((tmp_path / "merged" / "config.json").read_text())
+    assert config["tie_word_embeddings"] is not own_output  # what vLLM goes by
+    start = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32).state_dict()
+    change = max((x - start[name]).abs().max().item() for name, x in merged.state_dict().items())
+    assert json.loads(out)["largest_weight_change"] == pytest.approx(change, rel=1e-5)
+
+
+def test_what_peft_cannot_merge_is_refused(tmp_path, capsys):
+    base = AutoModelForCausalLM.from_pretrained(TINY_LM)
+    settings = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], lora_bias=True)
+    get_peft_model(base, settings).save_pretrained(tmp_path / "biased")
+    code, _, said = run(capsys, tmp_path / "biased", "--base", TINY_LM, "--output", tmp_path / "merged")
+    assert code == 2 and "peft cannot merge" in said and "has no bias; try to serve it unmerged" in said
+    assert not (tmp_path / "merged").exists()
+
+
 def test_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
     base = AutoModelForCausalLM.from_pretrained(TINY_LM)
     get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM")).save_pretrained(tmp_path / "new")

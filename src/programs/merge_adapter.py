@@ -13,7 +13,7 @@ JSON object with what was measured.
 
 Deliberately left out: reward models and other heads (task type CAUSAL_LM only), several adapters into one, a quantised
 base, which would round the update away in part (name the one that it was made from), and a GPU: it takes the memory of
-the model in fp32, twice for a moment.
+the model in fp32.
 
     python scripts/merge_adapter.py runs/x/final --output merged                              # in the base's own dtype
     python scripts/merge_adapter.py adapter --base Qwen/Qwen2.5-0.5B-Instruct --dtype bf16 --output merged
@@ -87,9 +87,44 @@ def log_probs(model, batches: list):
         return torch.cat([model(input_ids=ids).logits[0].float().log_softmax(-1) for ids in batches])
 
 
-def changed_weights(base: dict, merged: dict) -> float:
-    """The largest difference of a weight before and after the merge; 0 where nothing changed."""
-    return max((merged[name] - x).abs().max().item() for name, x in base.items())
+def small_tensors(model) -> dict:
+    """Copies of biases and norms, which an adapter may bring along as a whole."""
+    return {name: x.detach().clone() for name, x in model.named_parameters() if x.dim() < 2}
+
+
+def untie(model) -> None:
+    """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
+    tuned = [isinstance(layer, BaseTunerLayer) for layer in ends]
+    first, last = (layer.get_base_layer() if t else layer for layer, t in zip(ends, tuned, strict=True))
+    if any(tuned) and first.weight is last.weight:
+        last.weight = torch.nn.Parameter(last.weight.detach().clone())
+
+
+def merged_by_layers(model) -> float:
+    """Merge layer by layer, so that one layer's weights are held twice and not the model; the largest change of one."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils import ModulesToSaveWrapper
+
+    largest = 0.0
+    for module in model.modules():
+        if isinstance(module, BaseTunerLayer):
+            weight = module.get_base_layer().weight
+            before = weight.detach().clone()
+            try:
+                module.merge()
+            except RuntimeError as error:
+                why = str(error).rstrip(".")
+                raise UserError(f"got an adapter that peft cannot merge: {why}; try to serve it unmerged") from None
+            largest = max(largest, (weight - before).abs().max().item())
+        elif isinstance(module, ModulesToSaveWrapper):
+            saved = module.modules_to_save[module.active_adapters[0]]
+            pairs = zip(saved.parameters(), module.original_module.parameters(), strict=True)
+            largest = max([largest, *((new - old).abs().max().item() for new, old in pairs)])
+    return largest
 
 
 def merged_folder(args) -> dict:
@@ -106,15 +141,19 @@ def merged_folder(args) -> dict:
     words = str(folder) if (folder / "tokenizer_config.json").is_file() else name
     tokenizer = AutoTokenizer.from_pretrained(words)
     batches = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
-    before = {key: x.clone() for key, x in base.state_dict().items()}
+    before = small_tensors(base)
     model = with_adapter(base, folder)
     expected = log_probs(model, batches)
-    merged = model.merge_and_unload()
+    untie(model)
+    changed = merged_by_layers(model)
+    merged = model.unload()
+    if merged.get_input_embeddings().weight is not merged.get_output_embeddings().weight:
+        merged.config.tie_word_embeddings = False  # or other programs would not read the output layer's
     difference = (log_probs(merged, batches) - expected).abs().max().item()
     limit = TOLERANCE * expected.abs().max().item()
     need(difference <= limit, f"got log-probs that differ by {difference:.3g} after the merge; expected {limit:.3g}")
-    changed = changed_weights(before, merged.state_dict())
-    del before
+    after = small_tensors(merged)
+    changed = max([changed, *((after[name] - x).abs().max().item() for name, x in before.items())])
 
     def write(target: Path) -> None:
         merged.to(dtype).save_pretrained(target)
