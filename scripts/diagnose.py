@@ -1167,6 +1167,16 @@ def log_of_folder(folder: Path) -> Path:
     return states[-1] if states else others[0]
 
 
+def starts_of(path: Path) -> list[Path]:
+    """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
+    if path.name != "metrics.jsonl":
+        return [path]
+    numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
+    found = sorted(int(number[1]) for number in numbers if number)
+    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in found)]
+    return [start for start in starts if start.stat().st_size] or [path]
+
+
 def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
     """The rows of samples.jsonl, read line by line, as it may be large; what cannot be read is remarked."""
     other, rows, bad, names = path.with_name("samples.jsonl"), [], [], {}
@@ -1212,10 +1222,12 @@ def add_dumps(run: LoggedRun, path: Path) -> None:
 
 def load_run(source: str, group_size: int = 0) -> LoggedRun:
     """Read a run from a file or folder, with its settings (config.json, of a page settings.json) and samples.jsonl."""
-    path = Path(source)
+    path, later = Path(source), []
     if path.is_dir():
-        path = log_of_folder(path)
-    run = parse(path, read_text(path))
+        path, *later = starts_of(log_of_folder(path))
+    run = parse(path, "\n".join(map(read_text, [path, *later])))
+    if later:
+        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
     if run.format == "metrics.jsonl":
         run.samples = samples_beside(path, run)
         for config in beside(path, "config.json", run):

@@ -5480,6 +5480,9 @@ def environment(job: Layout) -> dict[str, str]:
 
 # ------------------------------------------------------------------ run script (src/programs/verl_train/run_script.py)
 
+EMPTIES = "# each start has its own: verl empties the file that it is given"
+HANDED = "{VERL_FILE_LOGGER_PATH:'$metrics'}"
+
 
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
     """run.sh: the command, each override below the setting that it comes from."""
@@ -5490,8 +5493,11 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
     ]
     lines += [f"cd {shlex.quote(job.folder)}"] if job.folder else []
     lines += [] if config.slurm else ["unset RAY_ADDRESS"]  # the Ray of a --run is its own, in all its processes
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(job).items()]
-    lines += ["overrides=("]
+    log = shlex.quote(str(Path(job.output) / "metrics"))
+    lines += [f"metrics={log}.jsonl; n=1", f"while [[ -e $metrics ]]; do metrics={log}.$((++n)).jsonl; done  {EMPTIES}"]
+    lines += ["export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false", "overrides=("]
+    if config.slurm:
+        lines += [f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands']
     source = None
     for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
         if override.source != source:
@@ -5551,7 +5557,9 @@ HERE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
 cd "$HERE"
 mkdir -p run
 unset RAY_ADDRESS  # a Ray of its own
-export VERL_FILE_LOGGER_PATH="$HERE/run/metrics.jsonl" TOKENIZERS_PARALLELISM=false
+metrics=$HERE/run/metrics.jsonl; n=1
+while [[ -e $metrics ]]; do metrics=$HERE/run/metrics.$((++n)).jsonl; done  # verl empties the file that it is given
+export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
 cpus=$(nproc)  # with fewer than {cpus} Ray would wait for ever, without a word
 ((cpus >= {cpus})) || cpus={cpus}
 overrides=(

@@ -601,6 +601,26 @@ def test_verl_formats_agree(tmp_path):
     assert diagnose.as_number("True") is None and diagnose.as_number(True) is None
 
 
+def test_all_starts_of_a_run_that_verl_resumed_are_read(tmp_path):
+    def start(name, steps, score, torn=""):
+        rows = [json.dumps({"step": n, "data": VERL_ROW | {"critic/score/mean": score}}) for n in steps]
+        (tmp_path / name).write_text("\n".join(rows) + torn)
+
+    start("metrics.jsonl", range(1, 8), 0.1, '\n{"step": 8, "da')  # killed; its checkpoint was that of step 5
+    start("metrics.2.jsonl", range(6, 10), 0.2)
+    start("metrics.10.jsonl", range(10, 12), 0.4)
+    start("metrics.3.jsonl", range(10, 11), 0.3)
+    (tmp_path / "metrics.4.jsonl").touch()  # one that failed at once
+    (tmp_path / "metrics.old.jsonl").write_text("not of the run")
+    run = diagnose.load_run(str(tmp_path))
+    expected = {**dict.fromkeys(range(1, 6), 0.1), **dict.fromkeys(range(6, 10), 0.2), 10: 0.4, 11: 0.4}
+    assert run.series["score"] == expected
+    assert any("4 starts, to metrics.10.jsonl" in remark for remark in run.remarks)
+    assert diagnose.load_run(str(tmp_path / "metrics.2.jsonl")).series["score"] == dict.fromkeys(range(6, 10), 0.2)
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert set(diagnose.load_run(str(tmp_path)).series["score"]) == set(range(6, 12))
+
+
 def test_verl_settings_come_from_the_printed_config():
     run = diagnose.load_run(str(DATA / "verl_healthy.log"))
     assert run.settings == {"group_size": 8, "temperature": 1.0, "max_length": 64, "updates": 1, "grouped": True}

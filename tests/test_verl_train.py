@@ -1434,7 +1434,25 @@ def test_batch_file_starts_ray_on_every_node_and_runs(slurm):
     assert "ray start --address=10.0.0.1:6379" in log and "--exclude=n1" in log
     assert "python -u -m verl.trainer.main_ppo 10.0.0.1:6379" in log
     script = (tmp_path / "o x" / "job" / "run.sh").read_text()
-    assert "ray_init" not in script and "unset RAY_ADDRESS" not in script
+    assert "ray_init.num_cpus" not in script and "ray_init.address" not in script and "unset RAY_ADDRESS" not in script
+
+
+@pytest.mark.parametrize("action", ["--print", "--slurm"])
+def test_a_script_that_is_run_again_keeps_the_earlier_log(action, told, tmp_path, data):
+    out = tmp_path / "o x"
+    done = told(action, "--hardware", "8x80GB", "--algorithm", "grpo", *data, "--output_dir", out)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "python"
+    fake.write_text(
+        '#!/usr/bin/env bash\ntouch "$VERL_FILE_LOGGER_PATH"; printf "%s\\n" "$@" "$VERL_FILE_LOGGER_PATH"\n'
+    )
+    fake.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    for name in ("metrics.jsonl", "metrics.2.jsonl", "metrics.3.jsonl"):
+        words = subprocess.run([out / "job" / "run.sh"], env=env, capture_output=True, text=True).stdout.splitlines()
+        handed = f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{out / name}'}}"
+        assert words[-1] == str(out / name) and (handed in words) == (action == "--slurm")
 
 
 def test_batch_file_ends_with_the_runs_code_and_without_gpus(slurm):

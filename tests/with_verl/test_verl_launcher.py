@@ -874,8 +874,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """A Ray cluster of one node on ports of its own; its address."""
+def standing(tmp_path_factory):
+    """A Ray cluster of one node on ports of its own, begun elsewhere; (port, address of its dashboard)."""
     folder = Path(tempfile.mkdtemp(prefix="vr"))  # sockets' paths must be short
     port, dashboard, client = free_ports(3)
     ray = str(Path(sys.executable).with_name("ray"))
@@ -885,7 +885,7 @@ def cluster(tmp_path_factory):
     command += ["--num-cpus=8", "--num-gpus=1", f"--temp-dir={folder}", "--disable-usage-stats", "--block"]
     command += [f"--ray-client-server-port={client}"]
     log = (tmp_path_factory.mktemp("ray") / "log").open("w")
-    process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+    process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True, cwd=folder)
     address = f"http://127.0.0.1:{dashboard}"
     for _ in range(120):
         try:
@@ -894,10 +894,16 @@ def cluster(tmp_path_factory):
         except OSError:
             assert process.poll() is None
             time.sleep(0.5)
-    yield address
+    yield port, address
     process.terminate()
     process.wait(30)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(standing):
+    """The address of a cluster for --submit."""
+    return standing[1]
 
 
 # what an existing cluster decides itself
@@ -922,6 +928,26 @@ def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, clu
     assert [row["step"] for row in metrics] == [1, 2] and "actor/reward_kl_penalty" in metrics[0]["data"]
     assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(1.0)] * 2  # by the loss of the file
     assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()
+
+
+def test_a_batch_files_run_logs_into_its_folder_with_what_is_of_ones_own(data, standing, tmp_path):
+    """As on a node of Slurm, where Ray stands before the run and has neither its environment nor its folder."""
+    (tmp_path / "idea.py").write_text(
+        "def level(scores, config):\n    return scores * 0 - config.group_size\n\n\n"
+        "def marked(logprobs, advantages, mask, config):\n"
+        "    return -advantages * logprobs, mask * config.clip_eps_low\n"
+    )
+    own = [f"--advantage={tmp_path}/idea.py:level", f"--loss={tmp_path}/idea.py:marked", "--clip_eps_low=0.125"]
+    flags = ["--slurm", "--algorithm=grpo", "--group_size=4", "--steps=1", "--eval_every=0", *data, *own]
+    assert launcher.main([*flags, f"--output_dir={tmp_path}/o x", *SUBMIT]) == 0
+    (tmp_path / "idea.py").unlink()
+    env = cpu_env() | {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": f"127.0.0.1:{standing[0]}"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    done = run_command(["bash", str(tmp_path / "o x" / "job" / "run.sh")], env, tmp_path)
+    assert done.returncode == 0, done.stdout[-6000:]
+    metrics = [row["data"] for row in read_rows(tmp_path / "o x" / "metrics.jsonl")]
+    (row,) = [data for data in metrics if "actor/pg_clipfrac" in data]
+    assert row["actor/pg_clipfrac"] == pytest.approx(0.125) and row["critic/advantages/max"] == pytest.approx(-4.0)
 
 
 def test_a_reward_that_raises_ends_a_submitted_job(data, tmp_path, cluster):

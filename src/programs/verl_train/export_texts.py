@@ -40,7 +40,9 @@ HERE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
 cd "$HERE"
 mkdir -p run
 unset RAY_ADDRESS  # a Ray of its own
-export VERL_FILE_LOGGER_PATH="$HERE/run/metrics.jsonl" TOKENIZERS_PARALLELISM=false
+metrics=$HERE/run/metrics.jsonl; n=1
+while [[ -e $metrics ]]; do metrics=$HERE/run/metrics.$((++n)).jsonl; done  # verl empties the file that it is given
+export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
 cpus=$(nproc)  # with fewer than {cpus} Ray would wait for ever, without a word
 ((cpus >= {cpus})) || cpus={cpus}
 overrides=(

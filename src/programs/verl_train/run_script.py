@@ -4,10 +4,12 @@ import shlex
 from pathlib import Path
 
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_folder import environment
 from programs.verl_train.names import TABLE
 from programs.verl_train.overrides import Layout
 from programs.verl_train.settings import VERL, Config
+
+EMPTIES = "# each start has its own: verl empties the file that it is given"
+HANDED = "{VERL_FILE_LOGGER_PATH:'$metrics'}"
 
 
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
@@ -19,8 +21,11 @@ def script(config: Config, job: Layout, overrides: list[Override], python: str =
     ]
     lines += [f"cd {shlex.quote(job.folder)}"] if job.folder else []
     lines += [] if config.slurm else ["unset RAY_ADDRESS"]  # the Ray of a --run is its own, in all its processes
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment(job).items()]
-    lines += ["overrides=("]
+    log = shlex.quote(str(Path(job.output) / "metrics"))
+    lines += [f"metrics={log}.jsonl; n=1", f"while [[ -e $metrics ]]; do metrics={log}.$((++n)).jsonl; done  {EMPTIES}"]
+    lines += ["export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false", "overrides=("]
+    if config.slurm:
+        lines += [f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands']
     source = None
     for override in sorted(overrides, key=lambda o: list(TABLE).index(o.source) if o.source in TABLE else len(TABLE)):
         if override.source != source:
