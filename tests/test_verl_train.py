@@ -171,8 +171,9 @@ EXPECTED = [
     ("--save_every 0 --steps 30", {"trainer.save_freq": 30, "trainer.total_epochs": 30}),
     ("--eval_every 0 --steps 30", {"trainer.test_freq": 30, "trainer.val_before_train": True}),
     ("--resume", {"trainer.resume_mode": "auto"}),
+    ("--print", {"trainer.resume_mode": "auto"}),  # what a requeued job starts again
     ("--temperature 0.7", {"@rollout.temperature": 0.7, "@rollout.top_p": 1.0, "@rollout.top_k": -1}),
-    ("--seed 5", {"data.seed": 5, "@actor.data_loader_seed": 5, "trainer.resume_mode": "disable"}),
+    ("--seed 5", {"data.seed": 5, "@actor.data_loader_seed": 5}),
     ("--mismatch auto", {"algorithm.rollout_correction.rollout_is": "token"}),
     ("--mismatch auto --mismatch_high 3", {"algorithm.rollout_correction.rollout_is_threshold": 3.0}),
     ("--mismatch icepop", {"algorithm.rollout_correction.rollout_is_threshold": "0.5_2.0"}),
@@ -1453,6 +1454,7 @@ def test_a_script_that_is_run_again_keeps_the_earlier_log(action, told, tmp_path
         words = subprocess.run([out / "job" / "run.sh"], env=env, capture_output=True, text=True).stdout.splitlines()
         handed = f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{out / name}'}}"
         assert words[-1] == str(out / name) and (handed in words) == (action == "--slurm")
+        assert "trainer.resume_mode=auto" in words  # a job that is requeued goes on
 
 
 def test_batch_file_ends_with_the_runs_code_and_without_gpus(slurm):
