@@ -1292,6 +1292,18 @@ def weight_of(spec: str) -> float:
     return weight
 
 
+def refuse_form_of_verl(spec: str, function) -> None:
+    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    target = spec.partition("*")[0]
+    try:
+        names = {*inspect.signature(function).parameters}
+    except ValueError:  # a builtin
+        return
+    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+
+
 def load_rewards(spec: str) -> list[tuple]:
     """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
 
@@ -1299,6 +1311,8 @@ def load_rewards(spec: str) -> list[tuple]:
     whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
     """
     found, members = find_reward(spec)
+    for function in found if isinstance(found, list) else [found]:
+        refuse_form_of_verl(spec, function)
     if not isinstance(found, list):
         return [(found, weight_of(spec))]
     text = spec.partition("*")[2]

@@ -169,6 +169,20 @@ def test_a_signature_of_both_forms_is_refused_with_both_shown(name, forms):
 
 
 @pytest.mark.parametrize("name", CALLERS)
+def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(name, tmp_path):
+    script, file = load_script(name), tmp_path / "verl_form.py"
+    file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
+    with pytest.raises(script.UserError) as caught:
+        call(name, f"{file}:compute_score*0.5")
+    told = str(caught.value)
+    command = f"python scripts/create_reward_template.py --from {file}:compute_score --output my_reward.py"
+    assert "has verl's form" in told and told.endswith(f"try {command}") and caught.value.code == 2
+    command = [*command.split()[2:-1], str(tmp_path / "my_reward.py")]
+    assert run_script("create_reward_template", *command).returncode == 0
+    assert call(name, f"{tmp_path / 'my_reward.py'}:verl_reward") == [1.0] * 4
+
+
+@pytest.mark.parametrize("name", CALLERS)
 def test_the_row_that_raises_is_named(name, forms):
     script = load_script(name)
     with pytest.raises(script.UserError, match="ZeroDivisionError") as caught:
