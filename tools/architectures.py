@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which architectures of transformers train right: selfcheck.py on a tiny random model of each causal language model.
 
-    python tools/architectures.py                                   # scripts/ppo_train.py, all: about 12 minutes
+    python tools/architectures.py                                   # scripts/ppo_train.py, all: a quarter of an hour
     python tools/architectures.py --only qwen3 glm4 --trainer templates/grpo.py
 
 Each line of OUTPUT/results.jsonl has a family and its verdict: `passes`, `fails` (with the checks and what they
