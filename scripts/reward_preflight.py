@@ -4136,9 +4136,8 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
     found = {}
     for tool in [] if args.gold_template else kind["tools"]:
         required = tool["function"]["parameters"].get("required", [])
-        if not any(name in answer_columns(args) for name in required) or any(
-            row["columns"].get(n) is None for n in required
-        ):
+        takes_answer = {*answer_columns(args)} & {*required}
+        if not takes_answer or any(row["columns"].get(n) is None for n in required):
             continue
         types, given = parameters_of(tool), {name: row["columns"][name] for name in required}
         given = {name: str(value) if types[name] == "string" else value for name, value in given.items()}

@@ -4540,9 +4540,8 @@ def trainer_overrides(config: Config, job: Layout) -> dict:
             "trainer.max_actor_ckpt_to_keep": c.keep_checkpoints,
             "trainer.max_critic_ckpt_to_keep": c.keep_checkpoints,
         },
-        "resume": {
-            "trainer.resume_mode": "auto" if c.resume or c.print or c.slurm else "disable"
-        },  # a script may start anew
+        # a script that is written may be started again; else the folder is new, or the user resumes
+        "resume": {"trainer.resume_mode": "auto" if c.resume or c.print or c.slurm else "disable"},
         "report_to": {"trainer.logger": ["console", "file", *c.report_to]},
         "output_dir": {
             "trainer.default_local_dir": str(output / "checkpoints"),
