@@ -201,6 +201,16 @@ def test_bad_flags_end_before_anything_is_written(idea, flag, ppo, capsys):
     assert "invalid choice: 'nonsense'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("script", ["ppo_train", "on_policy_distillation", "verl_train"])
+def test_a_choice_made_in_python_is_checked_as_a_flag_is(script):
+    module = load_script(script)
+    module.check_trainer(module.Config())
+    for name, value in (("advantage_std", False), ("kl_in", "rewards"), ("precision", "fp8")):
+        if hasattr(module.Config(), name):
+            with pytest.raises(module.UserError, match=rf"got {name} {value!r}; expected one of "):
+                module.check_trainer(module.Config(**{name: value}))
+
+
 def test_one_that_raises_in_a_run_ends_it_with_exit_code_2(idea, ppo, no_curves, capsys):
     assert ppo.main(["--advantage=idea.py:raises", *SIZES, f"--output_dir={idea / 'run'}"]) == 2
     assert "raises IndexError" in capsys.readouterr().err

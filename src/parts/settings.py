@@ -121,9 +121,19 @@ def check_numbers(config) -> None:
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
 
 
+def check_choices(config: BaseConfig) -> None:
+    """Raise UserError for a choice that is none: flags have been checked, a Config made in Python has not."""
+    for f in dataclasses.fields(config):
+        value, choices = getattr(config, f.name), f.metadata.get("choices")
+        choices = choices() if callable(choices) else choices
+        fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
+        need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
+
+
 def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for settings of a trainer that are out of range or cannot work together."""
     check_numbers(config)
+    check_choices(config)
     for name in ("model", "data", "output_dir", "prompt_column"):
         need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")

@@ -200,7 +200,8 @@ def new_notebook(args) -> dict:
     for spec in args.reward:
         check_reward(spec)
     need(args.reward or not args.data, "got --data without --reward; expected a reward for it; try FILE.py:function")
-    values = {"BUNDLE": seen_from(str(BUNDLE), folder)}
+    near = os.path.relpath(BUNDLE, folder)  # papermill runs a notebook in the folder that it is called from
+    values = {"BUNDLE": str(BUNDLE) if near.startswith("..") else near}
     for name in ("model", "data", "eval_data", "precision"):
         if getattr(args, name):
             values[name.upper()] = seen_from(getattr(args, name), folder)
