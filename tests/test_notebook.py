@@ -141,7 +141,7 @@ def executed(tmp_path_factory):
 def test_both_arms_run_with_every_seed_and_are_reported(executed):
     notebook, _ = executed
     assert set(runs(notebook)) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
-    assert len(ANSWER.findall(text(notebook, "verdict"))) == 2
+    assert len(ANSWER.findall(text(notebook, "verdict"))) == 3
     assert "baseline" in text(notebook, "samples") and "before" in text(notebook, "samples")
     (picture,) = pictures(notebook)
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
@@ -201,7 +201,7 @@ def test_asymmetric_clipping_in_the_idea_cell(tmp_path):
     assert set(runs(notebook)) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
     history = json.loads(text(notebook, "dump"))
     assert history["idea"][0]["clipped"] < history["baseline"][0]["clipped"], "one rollout, two bounds"
-    assert len(ANSWER.findall(text(notebook, "verdict"))) == 2
+    assert len(ANSWER.findall(text(notebook, "verdict"))) == 3
     assert command(notebook, "idea")[1].endswith("idea.py") and "--loss idea" in text(notebook, "next")
 
 
@@ -211,7 +211,7 @@ def test_function_and_setting_of_one_idea_are_the_same(tmp_path):
     idea = cell(notebook, "idea").source.split("BASELINE = ")[0]
     cell(notebook, "idea").source = idea + 'BASELINE = {"clip_eps_high": 0.28}\nIDEA = {"loss": asymmetric}'
     execute(notebook, tmp_path, SMALL + "\nLR = 3e-3\nSEEDS = [3]")
-    assert ANSWER.findall(text(notebook, "verdict")) == ["NO EFFECT"] * 2
+    assert ANSWER.findall(text(notebook, "verdict")) == ["NO EFFECT"] * 3
     words = command(notebook, "baseline")
     assert words[1] == str(ROOT / "scripts" / "ppo_train.py") and words[words.index("--clip_eps_high") + 1] == "0.28"
 
@@ -242,6 +242,18 @@ IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
     while_training = re.search(r"mean of all steps: baseline (\S+), idea (\S+)", text(notebook, "verdict"))
     assert 0 < float(while_training.group(2)) < float(while_training.group(1))
     assert all(found["idea", seed][0] < found["baseline", seed][0] for seed in (3, 5, 7))
+    # what the idea pays for, beside the baseline's rewards, is told of both arms: here the length in characters
+    lengths, own = (
+        [float(x) for x in re.search(rf"{figure}: baseline (\S+), idea (\S+)", text(notebook, "verdict")).groups()]
+        for figure in (
+            "length of the held-out completions, tokens",
+            "own reward on the held-out completions",
+        )
+    )
+    assert lengths[1] < lengths[0] and own[0] < own[1] <= 0
+    assert re.search(r"=> .*shorter than", text(notebook, "verdict"))
+    shown = [len(s) for s in re.findall(r"baseline +[-\d.]+  '(.*)'", text(notebook, "samples"))]
+    assert -max(shown) - 8 < own[0] < -min(shown) + 8
     words[words.index("--steps") + 1] = "1"
     done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, env=script_env(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -296,6 +308,10 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
     assert said.startswith(begins)
     if begins.startswith("HINT"):
         assert "25% of the time" in said and "95 % interval +0.001 to +0.199" in capsys.readouterr().out
+
+
+def test_verdict_of_a_figure_that_has_no_better_end(verdict):
+    assert verdict[0]("tokens", [9.0] * 3, [5.0, 5.1, 4.9], "longer", "shorter").startswith("HINT: shorter than")
 
 
 def test_false_alarms_are_as_rare_as_promised(verdict, capsys):

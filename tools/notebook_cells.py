@@ -194,6 +194,15 @@ ACTS_ON = {
 }  # what the loop below reads
 
 
+def rewards_of(items):
+    """The rewards of a list of FILE.py:function[*weight] and of functions."""
+    reward = ppo.Reward([item for item in items if isinstance(item, str)])
+    for function in filter(callable, items):
+        key = function.__name__ + "_of_idea" * (function.__name__ in reward.functions)
+        reward.functions[key], reward.weights[key] = ppo.as_reward(function), 1.0
+    return reward
+
+
 def make_arm(name, settings, seed):
     """The config and the rewards of an arm; functions take their place in the trainer's tables under its name."""
     unknown = set(settings) - ACTS_ON
@@ -207,12 +216,7 @@ def make_arm(name, settings, seed):
         known[name] = function if kind == "advantage" else ppo.PolicyLoss(function, trains_zero_advantage=True)
     c = ppo.Config(**SETTINGS | chosen | {"seed": seed})
     ppo.check_config(c)
-    items = settings.get("reward", REWARDS)
-    reward = ppo.Reward([item for item in items if isinstance(item, str)])
-    for function in filter(callable, items):
-        key = function.__name__ + "_of_idea" * (function.__name__ in reward.functions)
-        reward.functions[key], reward.weights[key] = ppo.as_reward(function), 1.0
-    return c, reward
+    return c, rewards_of(settings.get("reward", REWARDS))
 
 
 def logprobs_of(c, network, piece):
@@ -351,15 +355,16 @@ for i in range(min(6, len(held_out))):
 # %% [markdown] verdict-text
 # ## Verdict
 # The difference between the arms, seed by seed: two runs with one seed share prompts and random numbers, so their
-# difference has less noise than either. The first figure decides; the second is looked at as well, and two looks find
-# a difference by chance nearly twice as often as one. All seeds start from one model: other models, data or lengths of
-# training may answer otherwise.
+# difference has less noise than either. The first figure decides; the others are looked at as well, and every further
+# look makes it likelier to find a difference by chance. An idea about length has its answer in two of them, what it
+# costs in score and what it saves in tokens; leave `format_reward`, which pays for tags, out of its `REWARDS`. All
+# seeds start from one model: other models, data or lengths of training may answer otherwise.
 
 # %% verdict
 T95 = dict(enumerate([12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228], start=1))  # Student's t
 
 
-def verdict(figure, baseline, idea):
+def verdict(figure, baseline, idea, more="better", less="worse"):
     """Say whether the paired differences over seeds exceed their noise."""
     d = np.array(idea) - np.array(baseline)
     n, mean = len(d), d.mean()
@@ -374,7 +379,7 @@ def verdict(figure, baseline, idea):
     if abs(mean) <= half:
         needed = math.ceil((2.8 * d.std(ddof=1) / mean) ** 2) if mean else math.inf  # 80 % power, two-sided 5 %
         return f"WITHIN THE NOISE: no difference shown; one of this size would take about {max(needed + 2, 6)} seeds"
-    side = "better" if mean > 0 else "worse"
+    side = more if mean > 0 else less
     if n < 6:
         chance = f"with {n} seeds, chance alone gives all differences one sign {2 ** (1 - n):.0%} of the time"
         return f"HINT: {side} than the noise of these seeds explains, but {chance}; six or more seeds would tell"
@@ -388,8 +393,21 @@ def by_arm(figure):
 
 held_out_scores = by_arm(lambda history, after: after["eval/score"])
 speed = by_arm(lambda history, after: statistics.fmean(row["reward"] for row in history))
+lengths = by_arm(lambda history, after: after["eval/length_mean"])
 print("=>", verdict("held-out score after training, greedy", *held_out_scores))
 print("=>", verdict("the baseline's reward while training, mean of all steps", *speed))
+print("=>", verdict("length of the held-out completions, tokens", *lengths, "longer", "shorter"))
+added = [item for item in IDEA.get("reward", []) if item not in REWARDS]
+if added:  # what the idea pays for, beside the baseline's rewards: does training for it raise it?
+    paid = rewards_of(added)
+    by_idea = [
+        [
+            statistics.fmean(paid(held_out, [s["completion"] for s in done], [s["response_ids"] for s in done])[0])
+            for done in (results[name, seed][2] for seed in SEEDS)
+        ]
+        for name in ARMS
+    ]
+    print("=>", verdict("the idea's own reward on the held-out completions", *by_idea, "higher", "lower"))
 accuracies = by_arm(lambda history, after: after["eval/accuracy"])
 if min(map(min, accuracies)) >= 0.98:
     print("CEILING: both arms solve the task, so the first figure cannot tell them apart; try fewer STEPS, harder DATA")

@@ -10,7 +10,9 @@
 The notebook compares an idea with GRPO over several seeds and says whether the difference exceeds the noise. An idea is
 a reward beside the others, an advantage, a loss, or a setting of ppo_train.py; the text of its file becomes a cell.
 Other files are written into it relative to its own folder, where Jupyter runs it. --run leaves it without outputs and
-writes the run, with figures and samples, beside it; what it found goes to stdout as JSON.
+writes the run, with figures and samples, beside it; what it found goes to stdout as JSON. The embedded task's own
+rewards pay for answer tags as well: an idea about length is compared on right answers alone, with
+`--reward examples/reward_functions_library.py:numeric_correctness`.
 
 Deliberately left out: further settings, which stand in one cell of the notebook.
 
