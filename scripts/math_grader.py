@@ -51,6 +51,7 @@ from typing import Any, NamedTuple
 # ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
+_ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
@@ -65,6 +66,10 @@ _CLEAN = [
         (r"\\[dtc]frac", r"\\frac"),
         (r"\\%", "%"),
         (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "),
+        (
+            rf"({_ANGLE_OF}) *(?:\( *({_ANGLE}) degree *\)|\{{ *({_ANGLE}) degree *\}}|({_ANGLE}) degree)",
+            lambda m: _radians(*m.groups()),
+        ),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
@@ -128,6 +133,7 @@ _CALLS = {
 _NAMES = "|".join(sorted(_CALLS, key=len, reverse=True))
 _GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega|Phi|psi|ell)"
 _SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
+_LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
 _TOKEN = re.compile(
     rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
     rf"|{_SYMBOL.pattern}|\S"
@@ -169,6 +175,11 @@ _CHOICE = re.compile(
 _CUT = re.compile(r"####|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I)
 _HEDGE = re.compile(r"[\s.,;!?()]*(?i:or|maybe|perhaps|possibly|alternatively|also|and)\b[^.\n]{0,40}?(?:\d|\b[A-Z]\b)")
 _FILLER = re.compile(r"(?i)^(?:(?:approximately|about|exactly|simply|just|therefore|thus|equal to|given by)\b|[\s:*])+")
+
+
+def _radians(function, *angle) -> str:
+    """The sine of 30 degrees as one of radians; an angle by itself keeps its unit."""
+    return f"{function}({next(filter(None, angle))}*π/180)"
 
 
 def _repeating(whole, start, cycle) -> str:
@@ -369,6 +380,8 @@ class _Reader:
         value = self.read(9 if tight else 3)
         while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] == "π"):
             value *= self.read(3)
+        if power == -1 and f"arc{name}" in _CALLS and base is None:
+            name, power = f"arc{name}", None  # tan^{-1} is the inverse function
         if power is not None and (not isinstance(power, Fraction) or power < 1):
             raise _Refused(False)
         value = _CALLS[name](complex(value)) if base is None else cmath.log(complex(value)) / cmath.log(complex(base))
@@ -507,6 +520,10 @@ def _as_number(text: str) -> _Value:
         known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
         prose = m[2] and len(words[0]) > 2 and sound
+        letters = [w for w in words if w.isalpha()]
+        if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
+            known = False  # 1/2 m v^2, n^2 + 3 n
+        known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
             number, scale = m[1], math.prod(_SCALE.get(w, 1) for w in words)
             names = [name or w.removesuffix("s") for name, w in zip(names, words, strict=True) if w not in _SCALE]
@@ -544,11 +561,26 @@ def _value(text: str) -> _Value:
     if any(map(_is_odd_digit, text)):
         return _Value("digits", src=" ".join(text.split()))
     clean = _clean(text)
-    if m := _CHOICE.fullmatch(clean):
-        rest = (m[4] or "").strip()
-        if not rest or ((m[1] or m[3]) and not re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)):
-            return _Value("letter", m[2], m[2])
+    if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
+        clean == "R" and text.strip("$ ") != "R"  # of \mathbb{R}
+    ):
+        return _read("(-∞,∞)")
+    if letter := _choice(clean):
+        return _Value("letter", letter, letter)
     return _read(clean)
+
+
+def _choice(clean: str) -> str | None:
+    """The letter of `C`, `(C)`, `C) 12 apples`; None for (x + 1)^2 and (a)(b), which are expressions."""
+    m = _CHOICE.fullmatch(clean)
+    if not m or (m[1] and m[3][:1] != {"(": ")", "[": "]", "{": "}"}[m[1]]):
+        return None
+    rest = (m[4] or "").strip()
+    if not rest:
+        return m[2]
+    algebra = re.match(r"[+*/^=<>≤≥≠!_]|- ", rest) or (m[2].islower() and re.match(r"[(\[{√\\-]", rest))
+    other = re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)  # C or D
+    return None if algebra or other or not m[3] or m[2].upper() > "J" else m[2]
 
 
 def _words(value: _Value) -> str:
@@ -577,7 +609,14 @@ def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
     return False
 
 
+def _as_symbol(value: _Value) -> _Value:
+    """What 2/3 a or 4 m^2 is where the letter is no unit, but a symbol."""
+    product = re.sub(r"(?<=[\d)}π]) ?([A-Za-z](?:\^\{?\d\}?)?)$", r"*\1", value.src)
+    return value if product == value.src else _as_number(product)._replace(src=value.src)
+
+
 def _same_number(a: _Value, g: _Value) -> bool:
+    a, g = (_as_symbol(v) if v.unit and not w.unit and len(w.data) > 1 else v for v, w in ((a, g), (g, a)))
     if "%" in (a.unit, g.unit) and a.unit != g.unit:
         plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
         return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))

@@ -312,3 +312,34 @@ def test_a_task_is_no_answer(answer, gold, prompt, expected):
     """Copying the prompt into the answer marks pays nothing: the grader does not do the sum for the model."""
     chat = [{"role": "user", "content": prompt}]
     assert library().math_equivalence([prompt, chat], [f"<answer>{answer}</answer>"] * 2, [gold] * 2) == [expected] * 2
+
+
+def random_expression(rng, depth: int):
+    """An expression in x, y and n with fractions, roots, π, powers, quotients and functions."""
+    import sympy
+
+    if depth == 0 or rng.random() < 0.25:
+        symbols, constants = sympy.symbols("x y n"), (sympy.pi, sympy.sqrt(rng.choice([2, 3, 5, 7])))
+        return rng.choice([*symbols, *constants, sympy.Rational(rng.randint(-9, 9), rng.randint(1, 9))])
+    a, b = random_expression(rng, depth - 1), random_expression(rng, depth - 1)
+    made = [a + b, a * b, a - b, a**2, a**3, sympy.sin(a), sympy.sqrt(a**2 + 1), a / (b**2 + 1)]
+    return rng.choice(made)
+
+
+def test_random_expressions_equal_their_other_forms_and_no_others():
+    """Sympy is the oracle: printed expanded, factored and over one denominator; and an expression off by one term."""
+    import random
+
+    import sympy
+
+    grader, rng, wrong, forms = library()._load("math_grader"), random.Random(5), [], 0
+    for _ in range(300):
+        expression = random_expression(rng, rng.randint(1, 3))
+        first, *others = dict.fromkeys(
+            sympy.latex(form(expression)) for form in (sympy.sympify, sympy.expand, sympy.together, sympy.factor)
+        )
+        off = sympy.latex(expression + rng.choice([1, sympy.Rational(1, 2), *sympy.symbols("x n")]))
+        wrong += [(other, first) for other in others if grader.math_equal(other, first) is not True]
+        wrong += [(off, first)] * (grader.math_equal(off, first) is not False)
+        forms += len(others)
+    assert forms > 60 and not wrong, wrong

@@ -1,11 +1,12 @@
 """Equality of values."""
 
 import math
+import re
 from fractions import Fraction
 
 from programs.math_grader.reader import _Value
 from programs.math_grader.text_form import _cheap
-from programs.math_grader.values import _minus, _words
+from programs.math_grader.values import _as_number, _minus, _words
 from programs.math_grader.vocabulary import _UNITS
 
 
@@ -28,7 +29,14 @@ def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
     return False
 
 
+def _as_symbol(value: _Value) -> _Value:
+    """What 2/3 a or 4 m^2 is where the letter is no unit, but a symbol."""
+    product = re.sub(r"(?<=[\d)}π]) ?([A-Za-z](?:\^\{?\d\}?)?)$", r"*\1", value.src)
+    return value if product == value.src else _as_number(product)._replace(src=value.src)
+
+
 def _same_number(a: _Value, g: _Value) -> bool:
+    a, g = (_as_symbol(v) if v.unit and not w.unit and len(w.data) > 1 else v for v, w in ((a, g), (g, a)))
     if "%" in (a.unit, g.unit) and a.unit != g.unit:
         plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
         return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))

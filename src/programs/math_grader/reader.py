@@ -143,6 +143,8 @@ class _Reader:
         value = self.read(9 if tight else 3)
         while not tight and (_SYMBOL.fullmatch(self.tokens[self.at]) or self.tokens[self.at] == "π"):
             value *= self.read(3)
+        if power == -1 and f"arc{name}" in _CALLS and base is None:
+            name, power = f"arc{name}", None  # tan^{-1} is the inverse function
         if power is not None and (not isinstance(power, Fraction) or power < 1):
             raise _Refused(False)
         value = _CALLS[name](complex(value)) if base is None else cmath.log(complex(value)) / cmath.log(complex(base))

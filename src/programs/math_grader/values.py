@@ -8,7 +8,17 @@ from fractions import Fraction
 
 from programs.math_grader.reader import _Reader, _Refused, _Value
 from programs.math_grader.text_form import _BETWEEN, _clean, _is_enclosed, _is_odd_digit, _split
-from programs.math_grader.vocabulary import _CALLS, _CHOICE, _NAMES, _NO_UNIT, _NUMBERS, _SCALE, _SYMBOL, _UNITS
+from programs.math_grader.vocabulary import (
+    _CALLS,
+    _CHOICE,
+    _LETTER,
+    _NAMES,
+    _NO_UNIT,
+    _NUMBERS,
+    _SCALE,
+    _SYMBOL,
+    _UNITS,
+)
 
 
 def _items(parts: list[str], down) -> list[_Value]:
@@ -140,6 +150,10 @@ def _as_number(text: str) -> _Value:
         known = all(name or w in _SCALE for name, w in zip(names, words, strict=True))
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
         prose = m[2] and len(words[0]) > 2 and sound
+        letters = [w for w in words if w.isalpha()]
+        if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
+            known = False  # 1/2 m v^2, n^2 + 3 n
+        known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
             number, scale = m[1], math.prod(_SCALE.get(w, 1) for w in words)
             names = [name or w.removesuffix("s") for name, w in zip(names, words, strict=True) if w not in _SCALE]
@@ -177,11 +191,26 @@ def _value(text: str) -> _Value:
     if any(map(_is_odd_digit, text)):
         return _Value("digits", src=" ".join(text.split()))
     clean = _clean(text)
-    if m := _CHOICE.fullmatch(clean):
-        rest = (m[4] or "").strip()
-        if not rest or ((m[1] or m[3]) and not re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)):
-            return _Value("letter", m[2], m[2])
+    if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
+        clean == "R" and text.strip("$ ") != "R"  # of \mathbb{R}
+    ):
+        return _read("(-∞,∞)")
+    if letter := _choice(clean):
+        return _Value("letter", letter, letter)
     return _read(clean)
+
+
+def _choice(clean: str) -> str | None:
+    """The letter of `C`, `(C)`, `C) 12 apples`; None for (x + 1)^2 and (a)(b), which are expressions."""
+    m = _CHOICE.fullmatch(clean)
+    if not m or (m[1] and m[3][:1] != {"(": ")", "[": "]", "{": "}"}[m[1]]):
+        return None
+    rest = (m[4] or "").strip()
+    if not rest:
+        return m[2]
+    algebra = re.match(r"[+*/^=<>≤≥≠!_]|- ", rest) or (m[2].islower() and re.match(r"[(\[{√\\-]", rest))
+    other = re.search(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", rest)  # C or D
+    return None if algebra or other or not m[3] or m[2].upper() > "J" else m[2]
 
 
 def _words(value: _Value) -> str:

@@ -4,6 +4,7 @@ import cmath
 import re
 
 _TEXT = r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|vec|boxed|fbox)(?![a-z])"
+_ANGLE_OF, _ANGLE = r"\\?(?:sin|cos|tan|cot|sec|csc)(?: *\^ *(?:\d|\{ *\d *\}))?", r"-?\d+(?:\.\d+)?"
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
@@ -18,6 +19,10 @@ _CLEAN = [
         (r"\\[dtc]frac", r"\\frac"),
         (r"\\%", "%"),
         (r"\^\s*\{?\s*\\circ\s*\}?|\\degrees?|°", " degree "),
+        (
+            rf"({_ANGLE_OF}) *(?:\( *({_ANGLE}) degree *\)|\{{ *({_ANGLE}) degree *\}}|({_ANGLE}) degree)",
+            lambda m: _radians(*m.groups()),
+        ),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
@@ -81,6 +86,7 @@ _CALLS = {
 _NAMES = "|".join(sorted(_CALLS, key=len, reverse=True))
 _GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega|Phi|psi|ell)"
 _SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
+_LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
 _TOKEN = re.compile(
     rf"\d+(?:\.\d*)?|\.\d+|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
     rf"|{_SYMBOL.pattern}|\S"
@@ -122,6 +128,11 @@ _CHOICE = re.compile(
 _CUT = re.compile(r"####|</?answer>|\.(?=\s|$)|!(?=\s|$)|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n", re.I)
 _HEDGE = re.compile(r"[\s.,;!?()]*(?i:or|maybe|perhaps|possibly|alternatively|also|and)\b[^.\n]{0,40}?(?:\d|\b[A-Z]\b)")
 _FILLER = re.compile(r"(?i)^(?:(?:approximately|about|exactly|simply|just|therefore|thus|equal to|given by)\b|[\s:*])+")
+
+
+def _radians(function, *angle) -> str:
+    """The sine of 30 degrees as one of radians; an angle by itself keeps its unit."""
+    return f"{function}({next(filter(None, angle))}*π/180)"
 
 
 def _repeating(whole, start, cycle) -> str:
