@@ -534,7 +534,7 @@ def _as_number(text: str) -> _Value:
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:
         words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
-        words = words and not re.fullmatch("[a-z](?: ?- ?[a-z])+", number)  # x - y
+        words = words and not re.fullmatch("(?=.*-)[a-z](?: ?[- ] ?[a-z])+", number)  # n x - y
         if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(_NAMES, "", number)):
             raise _Refused(False)
         values = []
@@ -611,8 +611,9 @@ def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
 
 def _as_symbol(value: _Value) -> _Value:
     """What 2/3 a or 4 m^2 is where the letter is no unit, but a symbol."""
-    product = re.sub(r"(?<=[\d)}π]) ?([A-Za-z](?:\^\{?\d\}?)?)$", r"*\1", value.src)
-    return value if product == value.src else _as_number(product)._replace(src=value.src)
+    side = value.src.rpartition("=")[2]  # of f(x) = 4 m^2
+    product = _as_number(re.sub(r"(?<=[\d)}π]) ?([A-Za-z](?:\^\{?\d\}?)?)$", r"*\1", side))
+    return product._replace(src=value.src) if product.kind == "num" and not product.unit else value
 
 
 def _same_number(a: _Value, g: _Value) -> bool:

@@ -164,7 +164,7 @@ def _as_number(text: str) -> _Value:
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:
         words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
-        words = words and not re.fullmatch("[a-z](?: ?- ?[a-z])+", number)  # x - y
+        words = words and not re.fullmatch("(?=.*-)[a-z](?: ?[- ] ?[a-z])+", number)  # n x - y
         if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(_NAMES, "", number)):
             raise _Refused(False)
         values = []
