@@ -289,10 +289,12 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 # ---------------------------------------------------- text parts (src/programs/reward_functions_library/text_parts.py)
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
+_AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
 _NUMBER = re.compile(
-    r"(?:about|around|\w{1,9} ?=|[^\w.+-]){0,3}\s?([+-]?)[$€£¥]?"
+    r"(?:about|around|\w{1,9} ?=|[^\w.+√<>≤≥≠±×·÷-]){0,3}\s?([+-]?)[$€£¥]?"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    r"(?!.*\b(?:or|and|to|maybe|plus|minus|times|x)\b)[^\d,;=?]{0,30}[23]?\}?"  # no digit of any script behind it
+    r"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x)\b|[π√]|\\(?:pi|sqrt)))"
+    rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script behind it
 )
 _EQUATION = re.compile(
     r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"

@@ -79,6 +79,18 @@ BY_HAND = [
     ("numeric_correctness", "1", {"answer": "1e999"}, None),
     ("numeric_correctness", "1", {"answer": "many"}, None),
     ("numeric_correctness", "1/0", {"answer": "1"}, 0),
+    # a second number, an operation or a root behind or before it: another value, or two guesses
+    *[
+        ("numeric_correctness", f"5{rest}", {"answer": 5}, 0)
+        for rest in (" - 3", " + 2", "*2", " | 3", "^3", ":3", " vs 2")
+    ],
+    *[("numeric_correctness", f"{before}5", {"answer": 5}, 0) for before in ("√", "±", "2×", ">", "3 - ")],
+    *[("numeric_correctness", f"5{rest}", {"answer": 5}, 0) for rest in ("π", "\\pi", "√2", "·2")],
+    *[
+        ("numeric_correctness", f"5{unit}", {"answer": 5}, 1)
+        for unit in (" cm^2", " m2", " \\text{ cm}^{2}", " units^3")
+    ],
+    *[("numeric_correctness", text, {"answer": 30}, 1) for text in ("30^\\circ", "**30**", "$30$", "x = 30", "(30)")],
     ("math_equivalence", r"so \boxed{12}", {"answer": "12"}, 1),
     ("math_equivalence", r"so \boxed{13}", {"answer": "12"}, 0),
     ("math_equivalence", "12", {"answer": None}, None),
