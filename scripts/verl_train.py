@@ -5506,7 +5506,7 @@ def environment(job: Layout) -> dict[str, str]:
 # ------------------------------------------------------------------ run script (src/programs/verl_train/run_script.py)
 
 EMPTIES = "# each start has its own: verl empties the file that it is given"
-HANDED = "{VERL_FILE_LOGGER_PATH:'$metrics'}"
+HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
 
 
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:

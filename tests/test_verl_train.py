@@ -1440,7 +1440,7 @@ def test_batch_file_starts_ray_on_every_node_and_runs(slurm):
 
 @pytest.mark.parametrize("action", ["--print", "--slurm"])
 def test_a_script_that_is_run_again_keeps_the_earlier_log(action, told, tmp_path, data):
-    out = tmp_path / "o x"
+    out = tmp_path / "o'x y"
     done = told(action, "--hardware", "8x80GB", "--algorithm", "grpo", *data, "--output_dir", out)
     assert done.returncode == 0, done.stderr
     (tmp_path / "bin").mkdir()
@@ -1452,7 +1452,8 @@ def test_a_script_that_is_run_again_keeps_the_earlier_log(action, told, tmp_path
     env = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     for name in ("metrics.jsonl", "metrics.2.jsonl", "metrics.3.jsonl"):
         words = subprocess.run([out / "job" / "run.sh"], env=env, capture_output=True, text=True).stdout.splitlines()
-        handed = f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{out / name}'}}"
+        quoted = str(out / name).replace("'", r"\'")  # as Hydra's grammar has it
+        handed = f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{quoted}'}}"
         assert words[-1] == str(out / name) and (handed in words) == (action == "--slurm")
         assert "trainer.resume_mode=auto" in words  # a job that is requeued goes on
 

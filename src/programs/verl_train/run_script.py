@@ -9,7 +9,7 @@ from programs.verl_train.overrides import Layout
 from programs.verl_train.settings import VERL, Config
 
 EMPTIES = "# each start has its own: verl empties the file that it is given"
-HANDED = "{VERL_FILE_LOGGER_PATH:'$metrics'}"
+HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
 
 
 def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
