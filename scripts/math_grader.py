@@ -1041,6 +1041,7 @@ def gold_answer(gold: Any) -> str | None:
 # a sum is never a result; a power or quotient is one, unless it stands in the prompt
 _TASK = re.compile(rf"(?<=[\w)}}!])[+*-]|[√|]|\\(?:int|sum|prod|lim|[lr]?floor|[lr]?ceil)|{_NAMES}")
 _STEP = re.compile(r"[/^!]|\\(?:frac|binom)")
+_OPERATION = re.compile(rf"(?<=.)[+*/^-]|[√|!]|\\(?:frac|binom|int|sum|prod|lim)|{_NAMES}|\w\(")
 
 
 def _worked_out(answer: str, task: str) -> bool:
@@ -1050,17 +1051,53 @@ def _worked_out(answer: str, task: str) -> bool:
     if value.kind != "raw" and not number:
         return True  # letters and roots: an expression is the answer
     plain = re.sub(r"\s|^\s*[A-Za-z]\w*\s*=", "", _clean(answer))
+    plain = re.sub(r"(?<=\d)[A-Za-z].*", "", plain) if value.unit else plain  # 5 m/s
     literal = re.sub(r"\*10\^(?:\{[-+]?\d+\}|[-+]?\d+)|\^\{[-+]?\d+\}|\^-\d+|(?<=\d)\+(?=\d+/)", "", plain)
     return not _TASK.search(literal) and not (_STEP.search(plain) and plain in re.sub(r"\s", "", _clean(task)))
 
 
+_SLASH = re.compile(r"\\frac\{((?:[^{}+-]|\{[^{}]*\})+)\}\{(\w+|√\{\w+\})\}")
+
+
+def _plain(text: str) -> str:
+    """One notation, for a comparison as text: 2/4 is \\frac{2}{4}, x^2 x^{2}; words keep their spaces."""
+    return re.sub(r"\{(\w)\}", r"\1", _SLASH.sub(r"\1/\2", _clean(text)))
+
+
+def _bare(text: str) -> str:
+    """An answer in that notation, without spaces, what it is called (y =, f(x) =) and brackets around it."""
+    plain = re.sub(r"\s", "", _plain(text))
+    plain = re.sub(r"^(?:[A-Za-z]\w*|[a-z]\([a-z]\))=(?=[^=<>≤≥≠]+$)", "", plain)
+    return plain[1:-1] if plain[:1] == "(" and _is_enclosed(plain) and "," not in plain else plain
+
+
+def _orders(plain: str):
+    """Yield a sum with its terms in any order, for up to four of them."""
+    terms, at = [], 0
+    for part in _split(plain, "[+-]"):
+        terms += [(plain[at - 1] if at else "+") + part] * bool(part)
+        at += len(part) + 1
+    for order in itertools.permutations(terms) if len(terms) < 5 else [terms]:
+        yield "".join(order).removeprefix("+")
+
+
 def _is_copied(answer: str, expected: str, prompt: str) -> bool:
-    """Whether an equation or inequality stands in the prompt, and is not the gold one: 2x = 6 for x = 3."""
-    plain, gold = (re.sub(r"\s", "", _clean(text)) for text in (answer, expected))
-    if plain == gold or not all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
+    """Whether the prompt says an answer that is not the gold one's text: 2x = 6 for x = 3, 2x + 3x for 5x.
+
+    Of equations and inequalities, and of expressions with an operation, a sum's terms in any order.
+    """
+    plain, gold = (re.sub(r"\s", "", _plain(text)) for text in (answer, expected))
+    if all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
+        forms = [plain]
+    else:
+        plain, gold, value = _bare(answer), _bare(expected), _value(answer)
+        expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
+        forms = [*_orders(plain)] if expression else []
+    if gold in forms:
         return False
-    spaced = r"\s*".join(map(re.escape, plain))
-    return bool(re.search(rf"(?<![\w.)}}^*/+-]){spaced}(?![\w(^*/+-]|\.\d)", _clean(prompt)))
+    task = _plain(prompt)
+    spaced = (r"\s*".join(map(re.escape, form)) for form in forms)
+    return any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
 
 
 # --------------------------------------------------------------------------- score (src/programs/math_grader/score.py)
@@ -1069,9 +1106,10 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
 
-    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; where
-    it is an equation or inequality, nor does another one that the prompt says. Takes a second at most, but for
-    `start_worker(patience_s)`: None, with a warning, also where the worker was needed and is still starting.
+    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
+    does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
+    Takes a second at most, but for `start_worker(patience_s)`: None, with a warning, also where the worker was needed
+    and is still starting.
     """
     _WORKER.ensure()
     with one_item():
@@ -1090,8 +1128,8 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text)
     equal = math_equal(answer or "", expected)
-    if equal and answer != expected and max(len(answer), len(expected)) < 200:
-        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected)) or _clean(answer) == _clean(expected)
+    if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
+        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
         if not formula and _worked_out(expected, ""):
             equal = _worked_out(answer, prompt[-1000:])
         equal = equal and not _is_copied(answer, expected, prompt[-1000:])

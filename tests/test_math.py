@@ -304,6 +304,18 @@ def test_gsm8k(split):
         ("1/3", "1/3", "Which is less, 1/3 or 1/2?", 1.0),
         (r"\frac{2}{6}", "1/3", r"Reduce \frac{2}{6}.", 0.0),
         ("x+1", "x+1", "Simplify x+1.", 1.0),
+        *[(answer, "5x", "Simplify $2x + 3x$.", 0.0) for answer in ("2x+3x", "3x+2x", "(2x + 3x)", "y = 2x+3x")],
+        ("5x", "5x", "Simplify $2x + 3x$.", 1.0),
+        ("(x+8)^2", "x^2+16x+64", "Expand $(x + 8)^{2}$.", 0.0),
+        ("x^2+16x+64", "(x+8)^2", "Expand $(x + 8)^{2}$.", 1.0),
+        ("x^2+16x+64", "(x+8)^2", "Factor $x^{2} + 16x + 64$.", 0.0),
+        (r"\sqrt{50}", r"5\sqrt{2}", r"Simplify $\sqrt{50}$.", 0.0),
+        (r"\log_2 8", "3", r"Find $\log_{2} 8$.", 0.0),
+        (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt2}{2}", r"Rationalize $\frac{1}{\sqrt{2}}$.", 0.0),
+        ("-3x+5", "5-3x", "What of y=5-3x is the right side?", 1.0),  # the gold's terms
+        ("1/2", r"\frac12", "Which is greater, 1/2 or 1/3?", 1.0),  # the gold, written otherwise
+        (r"\frac{\sqrt{2}}{2}", r"\sqrt2/2", r"cos is \frac{\sqrt{2}}{2}, what is sin?", 1.0),
+        ("5 m/s", "5", "It moves at 5 m/s.", 1.0),
         (r"2\sqrt{2}", r"\sqrt{8}", r"Simplify \sqrt{8}.", 1.0),
         ("105", "105", "34+71=", 1.0),
     ],

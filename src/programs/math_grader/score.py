@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from programs.math_grader.answers import _is_copied, _worked_out, final_answer, gold_answer
+from programs.math_grader.answers import _bare, _is_copied, _worked_out, final_answer, gold_answer
 from programs.math_grader.equal_answers import math_equal
 from programs.math_grader.text_form import _clean
 from programs.math_grader.values import _value
@@ -14,9 +14,10 @@ from programs.math_grader.worker import _WORKER, WorkerStarting, one_item
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
     """1.0 if the completion's final answer equals gold, 0.0 if not, None if gold cannot be read.
 
-    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; where
-    it is an equation or inequality, nor does another one that the prompt says. Takes a second at most, but for
-    `start_worker(patience_s)`: None, with a warning, also where the worker was needed and is still starting.
+    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
+    does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
+    Takes a second at most, but for `start_worker(patience_s)`: None, with a warning, also where the worker was needed
+    and is still starting.
     """
     _WORKER.ensure()
     with one_item():
@@ -35,8 +36,8 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text)
     equal = math_equal(answer or "", expected)
-    if equal and answer != expected and max(len(answer), len(expected)) < 200:
-        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected)) or _clean(answer) == _clean(expected)
+    if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
+        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
         if not formula and _worked_out(expected, ""):
             equal = _worked_out(answer, prompt[-1000:])
         equal = equal and not _is_copied(answer, expected, prompt[-1000:])
