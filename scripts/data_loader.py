@@ -7,8 +7,8 @@
 # ///
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
 
-Prompts, conversations, prompt + response, preferences, math and code tasks, from JSONL, JSON, TXT, CSV, TSV, parquet
-(.gz and .zst too), folders, globs, stdin, the hub and reasoning-gym, become one schema: `prompt` (chat messages),
+Prompts, conversations, prompt + response, preferences, math, choices and code, from JSONL, JSON, TXT, CSV, TSV and
+parquet (.gz and .zst too), folders, globs, stdin, the hub and reasoning-gym, become one schema: `prompt` (messages),
 `answer`, `tests`, `completion`, `chosen`, `rejected`, `source`, `id`, and every other column as it was. A row that
 does not fit is named by file, line and field. references/data_formats.md describes schema, formats and targets.
 
@@ -46,6 +46,7 @@ import math
 import os
 import random
 import re
+import string
 import sys
 import tempfile
 import unicodedata
@@ -127,7 +128,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 
 # --------------------------------------------------------------------- bad rows (src/programs/data_loader/bad_rows.py)
 
-KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "code")
+KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -276,6 +277,9 @@ def open_bytes(source: str, max_bytes: int) -> io.BufferedReader:
 PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+CHOICE_KEYS = ("choices", "options")
+PICK_KEYS = ("answerKey", "answer", "answer_idx", "answer_index", "correct", "label")
+CONTEXT_KEYS = ("context", "passage", "article")
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = ("tests", "test_list", "test_cases", "input_output", "test")
 ROLES = {
@@ -816,6 +820,59 @@ def tests_from_json(text: str, name: str):
     return as_plain(value, name, any_size=True)
 
 
+# ----------------------------------------------------------------------- choices (src/programs/data_loader/choices.py)
+
+LETTERS = string.ascii_uppercase
+
+
+def offered(row: dict) -> tuple[list[str], list[str]] | None:
+    """(texts, labels) of a row's choices: a list, ARC's {"text", "label"}, or MedQA's {"A": text}; None without."""
+    for name in CHOICE_KEYS:
+        value = row.get(name)
+        texts, labels = value, []
+        if isinstance(value, dict) and "text" in value:
+            texts, labels = value["text"], value.get("label") or []
+        elif isinstance(value, dict) and all(re.fullmatch("[A-Z]", str(key)) for key in value):
+            texts, labels = list(value.values()), list(value)
+        plain = isinstance(texts, list) and all(isinstance(text, str | int | float) for text in texts)
+        if plain and 1 < len(texts) <= len(LETTERS) and isinstance(labels, list) and len(labels) in (0, len(texts)):
+            return [str(text).strip() for text in texts], [str(label) for label in labels]
+    return None
+
+
+def asks_with_choices(row: dict) -> bool:
+    """Whether a row asks in text and has choices and the right one."""
+    question = next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), None)
+    picked = any(row.get(name) is not None for name in PICK_KEYS)
+    return isinstance(question, str) and picked and offered(row) is not None
+
+
+def picked(value, texts: list[str], labels: list[str], name: str) -> int:
+    """The number of the right choice, from its number (0 is the first), label, letter or text."""
+    word = str(value).strip()
+    letter = word.strip("()[].:").upper()
+    if isinstance(value, str) and word in labels:
+        return labels.index(word)
+    if isinstance(value, str) and len(letter) == 1 and letter in LETTERS[: len(texts)]:
+        return LETTERS.index(letter)
+    if isinstance(value, str) and texts.count(word) == 1:
+        return texts.index(word)
+    if not isinstance(value, bool) and not labels and word.isascii() and word.isdigit() and int(word) < len(texts):
+        return int(word)
+    known = f"a number from 0 to {len(texts) - 1}, a letter from A to {LETTERS[len(texts) - 1]}, or a choice's text"
+    raise BadRow(name, shown(value), f"one of the labels {', '.join(labels)}" if labels else known)
+
+
+def with_choices(question: str, texts: list[str]) -> str:
+    """The question and its choices, each with its letter; a question that has them already, as it is."""
+    pairs = list(zip(LETTERS, texts, strict=False))
+    if all(re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question) for letter, text in pairs):
+        return question
+    lettered = all(re.match(rf"\(?{letter}[).:]", text) for letter, text in pairs)
+    lines = texts if lettered else [f"{letter}. {text}" for letter, text in pairs]
+    return "\n".join([question.rstrip(), "", *lines])
+
+
 # --------------------------------------------------------------------------- forms (src/programs/data_loader/forms.py)
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
@@ -851,8 +908,11 @@ class Shape:
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt; Alpaca's input follows its instruction, LLaMA-Factory's history goes before it."""
+        """Fill in the prompt: Alpaca's input follows its instruction, a passage or LLaMA-Factory's history precedes."""
         name, value = self.take(PROMPT_KEYS, "a prompt")
+        more = self.name(CONTEXT_KEYS)
+        if name == "question" and isinstance(value, str) and more and isinstance(self.row[more], str):
+            value = f"{self.take([more], '')[1]}\n\n{value}"
         if name == "instruction" and (more := self.name(["input"])):
             extra = self.take([more], "")[1]
             if not isinstance(value, str) or not isinstance(extra, str):
@@ -931,6 +991,21 @@ def as_math(shape: Shape) -> None:
     shape.answer(name)
 
 
+def as_choices(shape: Shape) -> None:
+    """A question, its choices, which become part of the prompt, and the letter of the right one."""
+    choices = offered(shape.row)
+    if choices is None:
+        names = " or ".join(CHOICE_KEYS)
+        value = next((shape.row[name] for name in CHOICE_KEYS if shape.row.get(name) is not None), None)
+        expected = f"{names}: a list of 2 to 26 texts, {{text, label}}, or {{A: text}}"
+        raise BadRow(CHOICE_KEYS[0], shown(value) if value is not None else "no choices", expected)
+    shape.prompt()
+    message = shape.out["prompt"][-1]
+    message["content"] = with_choices(message["content"], choices[0])
+    name, value = shape.take(PICK_KEYS, "the right choice")
+    shape.out["answer"] = LETTERS[picked(value, *choices, name)]
+
+
 def as_worked(shape: Shape) -> None:
     """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
     as_math(shape)
@@ -979,6 +1054,9 @@ def as_conversation(shape: Shape) -> None:
         shape.out["prompt"], shape.out["completion"] = messages[:-1], messages[-1:]
     else:
         shape.out["prompt"] = messages
+        gold = shape.name(ANSWER_KEYS[1:-1])  # as Tulu 3's sets for verifiable rewards have it
+        if gold and isinstance(shape.row[gold], str | int | float) and shape.row.get("answer") is None:
+            shape.answer(gold)
     shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
 
 
@@ -1120,6 +1198,7 @@ FORMS: dict[str, Callable[[Shape], None]] = {
     "preferences": as_preferences,
     "math": as_math,
     "worked": as_worked,
+    "choices": as_choices,
     "code": as_code,
     "ours": as_ours,
     "verl": as_verl,
@@ -1153,6 +1232,8 @@ def form_of(row: dict) -> str | None:
                 return name
     names = tuple(name for name, value in row.items() if value is not None)
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
+    if form in ("prompts", "math") and asks_with_choices(row):
+        return "choices"
     if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
         return "math"
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):

@@ -206,6 +206,23 @@ GOOD = {
         *("conversations", 1),
         {"prompt": [user("Time?")], "completion": [assistant("Noon.")], "meta": {}},
     ),
+    "mmlu.jsonl": (
+        *("choices", 2),
+        {
+            "prompt": [user("Which is a prime?\n\nA. 4\nB. 7\nC. 9\nD. 15")],
+            "answer": "B",
+            "choices": ["4", "7", "9", "15"],
+        },
+    ),
+    "arc.jsonl": (
+        *("choices", 2),
+        {"prompt": [user("Ice is water that is\n\nA. hot\nB. solid")], "answer": "B", "answerKey": ABSENT},
+    ),
+    "medqa.jsonl": ("choices", 1, {"prompt": [user("Q?\n\nA. iron\nB. aspirin")], "answer": "B"}),
+    "aqua.jsonl": ("choices", 2, {"prompt": [user("Half of 42?\n\nA)20\nB)21")], "answer": "B"}),
+    "race.jsonl": ("choices", 1, {"prompt": [user("Rain fell.\n\nWhat fell?\n\nA. rain\nB. snow")], "answer": "A"}),
+    "boolq.jsonl": ("math", 1, {"prompt": [user("Rain fell.\n\nis it wet")], "answer": "true", "passage": ABSENT}),
+    "messages_and_gold.jsonl": ("conversations", 1, {"prompt": [user("2+2?")], "answer": "4", "dataset": "gsm8k"}),
     "folder": ("prompts", 4, {"prompt": [user("a1")]}),
 }
 
@@ -242,6 +259,9 @@ LATER = {
     ("gsm8k.jsonl", 1): {"answer": "-7"},
     ("gsm8k.jsonl", 2): {"answer": "2.5"},
     ("math.jsonl", 1): {"answer": "\\{1,2\\}"},
+    ("mmlu.jsonl", 1): {"prompt": [user("Is a bag b?\n\nA. a\nB. b")], "answer": "A"},
+    ("arc.jsonl", 1): {"answer": "B", "choices": {"text": ["u", "v"], "label": ["1", "2"]}},
+    ("aqua.jsonl", 1): {"prompt": [user("Q? A. yes B. no")], "answer": "B"},
     ("alpaca.json", 1): {"prompt": [user("Name a prime.")], "completion": "7"},
     ("lines.txt", 1): {"prompt": [user('Second prompt, with "quotes" and, commas')]},
     ("lines.txt", 2): {"prompt": [user("{not json}")]},
@@ -533,6 +553,8 @@ BAD = {
     "bad_preference_null.jsonl": (1, [(2, "rejected", "null|None")]),
     "bad_preference_prompts_differ.jsonl": (1, [(2, None, "(?i)prompt|same|begin|differ")]),
     "bad_completion_number.jsonl": (1, [(2, "completion", "7")]),
+    "bad_choice.jsonl": (1, [(2, "answer", "4.*0 to 1.*A to B"), (3, "answer", "True")]),
+    "bad_choice_label.jsonl": (1, [(2, "answerKey", "labels A, B")]),
     "bad_ragged.csv": (2, [(3, None, "3"), (4, None, "1")]),
     "bad_empty_prompt.csv": (1, [(3, "prompt", "empty")]),
     "bad_sharegpt_role.jsonl": (1, [(2, None, "(?s)alien.*human")]),

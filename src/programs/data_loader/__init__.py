@@ -5,8 +5,8 @@
 # ///
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
 
-Prompts, conversations, prompt + response, preferences, math and code tasks, from JSONL, JSON, TXT, CSV, TSV, parquet
-(.gz and .zst too), folders, globs, stdin, the hub and reasoning-gym, become one schema: `prompt` (chat messages),
+Prompts, conversations, prompt + response, preferences, math, choices and code, from JSONL, JSON, TXT, CSV, TSV and
+parquet (.gz and .zst too), folders, globs, stdin, the hub and reasoning-gym, become one schema: `prompt` (messages),
 `answer`, `tests`, `completion`, `chosen`, `rejected`, `source`, `id`, and every other column as it was. A row that
 does not fit is named by file, line and field. references/data_formats.md describes schema, formats and targets.
 
@@ -30,6 +30,7 @@ ROOMS = (
     "json_values",
     "test_checks",
     "answers_and_tests",
+    "choices",
     "forms",
     "form_names",
     "records",

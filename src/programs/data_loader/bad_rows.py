@@ -2,7 +2,7 @@
 
 from parts.messages import UserError
 
-KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "code")
+KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
 SUFFIXES = {
     ".jsonl": "jsonl",

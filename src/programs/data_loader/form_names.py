@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from parts.messages import need, suggest
 from programs.data_loader.bad_rows import KINDS, BadRow, shown
+from programs.data_loader.choices import asks_with_choices
 from programs.data_loader.forms import (
     TEST_SOURCE,
     Shape,
+    as_choices,
     as_code,
     as_conversation,
     as_math,
@@ -30,6 +32,7 @@ FORMS: dict[str, Callable[[Shape], None]] = {
     "preferences": as_preferences,
     "math": as_math,
     "worked": as_worked,
+    "choices": as_choices,
     "code": as_code,
     "ours": as_ours,
     "verl": as_verl,
@@ -63,6 +66,8 @@ def form_of(row: dict) -> str | None:
                 return name
     names = tuple(name for name, value in row.items() if value is not None)
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
+    if form in ("prompts", "math") and asks_with_choices(row):
+        return "choices"
     if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
         return "math"
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):

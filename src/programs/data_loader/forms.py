@@ -8,10 +8,14 @@ from collections.abc import Iterable
 
 from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, as_tests, gold_of, tests_from_json
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.choices import LETTERS, offered, picked, with_choices
 from programs.data_loader.json_values import JsonDecoder, as_plain
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
+    CHOICE_KEYS,
+    CONTEXT_KEYS,
+    PICK_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
     TEST_KEYS,
@@ -55,8 +59,11 @@ class Shape:
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt; Alpaca's input follows its instruction, LLaMA-Factory's history goes before it."""
+        """Fill in the prompt: Alpaca's input follows its instruction, a passage or LLaMA-Factory's history precedes."""
         name, value = self.take(PROMPT_KEYS, "a prompt")
+        more = self.name(CONTEXT_KEYS)
+        if name == "question" and isinstance(value, str) and more and isinstance(self.row[more], str):
+            value = f"{self.take([more], '')[1]}\n\n{value}"
         if name == "instruction" and (more := self.name(["input"])):
             extra = self.take([more], "")[1]
             if not isinstance(value, str) or not isinstance(extra, str):
@@ -135,6 +142,21 @@ def as_math(shape: Shape) -> None:
     shape.answer(name)
 
 
+def as_choices(shape: Shape) -> None:
+    """A question, its choices, which become part of the prompt, and the letter of the right one."""
+    choices = offered(shape.row)
+    if choices is None:
+        names = " or ".join(CHOICE_KEYS)
+        value = next((shape.row[name] for name in CHOICE_KEYS if shape.row.get(name) is not None), None)
+        expected = f"{names}: a list of 2 to 26 texts, {{text, label}}, or {{A: text}}"
+        raise BadRow(CHOICE_KEYS[0], shown(value) if value is not None else "no choices", expected)
+    shape.prompt()
+    message = shape.out["prompt"][-1]
+    message["content"] = with_choices(message["content"], choices[0])
+    name, value = shape.take(PICK_KEYS, "the right choice")
+    shape.out["answer"] = LETTERS[picked(value, *choices, name)]
+
+
 def as_worked(shape: Shape) -> None:
     """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
     as_math(shape)
@@ -183,6 +205,9 @@ def as_conversation(shape: Shape) -> None:
         shape.out["prompt"], shape.out["completion"] = messages[:-1], messages[-1:]
     else:
         shape.out["prompt"] = messages
+        gold = shape.name(ANSWER_KEYS[1:-1])  # as Tulu 3's sets for verifiable rewards have it
+        if gold and isinstance(shape.row[gold], str | int | float) and shape.row.get("answer") is None:
+            shape.answer(gold)
     shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
 
 

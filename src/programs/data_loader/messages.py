@@ -5,6 +5,9 @@ from programs.data_loader.bad_rows import BadRow, shown
 PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+CHOICE_KEYS = ("choices", "options")
+PICK_KEYS = ("answerKey", "answer", "answer_idx", "answer_index", "correct", "label")
+CONTEXT_KEYS = ("context", "passage", "article")
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = ("tests", "test_list", "test_cases", "input_output", "test")
 ROLES = {
