@@ -45,7 +45,7 @@ def final_answer(text: str) -> str:
     if tagged:
         return tagged.pop() if len(tagged) == 1 else ""
     said = re.split(r"(?i)\\banswer(?: is|:)", text)[1:]
-    return (said[-1].split("\\n")[0] if said else text).strip().rstrip(".")
+    return (said[-1].lstrip(" :*\\n").split("\\n")[0] if said else text).strip().rstrip(".")
 '''
 )
 
@@ -143,6 +143,7 @@ QA_CASES = [
     ("Paris", {"@GOLD@": "Paris"}, 1.0),
     ("I looked it up. The answer is the Eiffel-Tower.", {"@GOLD@": ["eiffel tower", "la tour Eiffel"]}, 1.0),
     ("<think>London?</think> <answer>Paris</answer>", {"@GOLD@": "paris"}, 1.0),
+    ("The answer is:\n**Paris**", {"@GOLD@": "Paris"}, 1.0),
     ("London", {"@GOLD@": "Paris"}, 0.0),
     ("London, Paris, Rome", {"@GOLD@": "Paris"}, 0.0),
     ("<answer>Paris</answer><answer>Rome</answer>", {"@GOLD@": "Paris"}, 0.0),
