@@ -888,7 +888,8 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
         where = f"{source}, row {number}"
         need(
             config.prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; try --prompt_column NAME",
+            f"{where}: got columns {', '.join(row)}; expected {config.prompt_column!r}; "
+            "try --prompt_column NAME, or data_loader.py",
         )
         prompt = row[config.prompt_column]
         check_prompt(prompt, where)

@@ -25,7 +25,10 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     template, kept = trl_template_settings(config), []
     for number, row in enumerate(rows, start=1):
         where = f"{source}, row {number}"
-        near = suggest(column, list(row)).replace("try", "try --prompt_column") or "; try --prompt_column NAME"
+        near = (
+            suggest(column, list(row)).replace("try", "try --prompt_column")
+            or "; try --prompt_column NAME, or data_loader.py"
+        )
         need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{near}")
         given = row[column]
         check_prompt(given, where)

@@ -36,7 +36,8 @@ def verl_rows(
         prompt = row.get(prompt_column)
         need(
             prompt_column in row,
-            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; try --prompt_column NAME",
+            f"{where}: got columns {', '.join(row)}; expected {prompt_column!r}; "
+            "try --prompt_column NAME, or data_loader.py",
         )
         check_prompt(prompt, where)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
