@@ -829,6 +829,10 @@ def test_multiple_choice_forms_of_gold(ev):
     for answer in (1, "1", "B", "blue"):
         assert task.choices({"choices": choices, "answer": answer}) == (choices, 1)
     assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": "1"}) == (choices, 0)
+    by_letter = {"options": {"A": "red", "B": "blue"}}
+    for gold in ({"answer": "blue"}, {"answer_idx": "B"}):
+        assert task.choices(by_letter | gold) == (choices, 1)
+    assert task.choices({"options": choices, "correct": "A"}) == (choices, 0)
     for answer in (2, "C", "green", True, -1):
         with pytest.raises(ev.UserError, match="expected an index"):
             task.choices({"choices": choices, "answer": answer})

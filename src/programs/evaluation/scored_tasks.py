@@ -89,11 +89,13 @@ class MultipleChoice(Task):
     def choices(self, row: dict) -> tuple[list[str], int]:
         """The choices and the index of the right one."""
         choices, labels = self.require(row, ("choices", "options", "endings")), None
-        if isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
-            choices, labels = choices.get("text"), choices.get("label")
+        if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
+            labels, choices = list(choices), list(choices.values())
+        elif isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
+            choices, labels = choices["text"], choices.get("label")
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
-        gold = self.require(row, ("answer", "label", "answerKey", "gold"))
+        gold = self.require(row, ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index"))
         if isinstance(gold, str) and gold in choices:
             return choices, choices.index(gold)
         if labels and gold in labels:
