@@ -97,6 +97,8 @@ def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
     right, wrong = (f"So:\n```python\ndef double(x):\n    return {body}\n```" for body in ("2 * x", "x"))
     tests = [["assert double(4) == 8"]] * 4
     assert reward(["Double."] * 4, [right, wrong, "no program", [{"content": right}]], tests) == [1, 0, 0, 1]
+    others = f"```bash\npip list\n```\n{right}\nIt prints:\n```\n8\n```"
+    assert reward([""], [others], tests[:1]) == [1]
     assert reward([""], [right], [["not Python at all"]]) == [None]
 
 

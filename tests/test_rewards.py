@@ -847,7 +847,9 @@ def test_the_names_that_older_code_knows():
         assert getattr(lib, name) is getattr(lib, name.removesuffix("_reward"))
     assert lib.no_repetition_penalty(None, ["no no no no no"])[0] < 0
     assert lib.extract_xml_tag("a <x> b </x> <x>c</x>", "x") == "b" and lib.extract_xml_tag("<x>", "x") == ""
-    assert lib.extract_code_block("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
+    assert lib.extract_code_block("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
+    assert lib.extract_code_block("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
+    assert lib.extract_code_block("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
     assert lib.extract_code_block("```python\na") == lib.extract_code_block("a") == ""
     assert lib.extract_code_block("```sql\nc\n```", language="sql") == "c"
     assert lib.extract_answer("<answer>4</answer>") == "4"

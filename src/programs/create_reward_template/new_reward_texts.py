@@ -75,14 +75,14 @@ CODE = (
     + '''
 
 def program_of(text: str) -> str:
-    """The last closed block of Python in the visible text; all of it where there is no fence."""
+    """The last closed block of Python in the visible text, else the last without label; all of it without a fence."""
     lines = visible(text).split("\\n")
     fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
     if not fences:
         return "\\n".join(lines)
     pairs = zip(fences[::2], fences[1::2], strict=False)
-    blocks = [(lines[i].strip(" \\t\\r`").lower(), lines[i + 1 : j]) for i, j in pairs]
-    return "\\n".join(next((block for label, block in reversed(blocks) if label in ("", "py", "python")), []))
+    blocks = {lines[i].strip(" \\t\\r`").lower(): lines[i + 1 : j] for i, j in pairs}
+    return "\\n".join(next((blocks[label] for label in ("python", "py", "python3", "") if label in blocks), []))
 
 
 def score(text: str, row: dict) -> float | None:
@@ -112,6 +112,7 @@ TESTS = ["assert double(4) == 8", "assert double(0) == 0"]
 CODE_CASES = [
     (DOUBLE, {"@GOLD@": TESTS}, 1.0),
     (DOUBLE, {"@GOLD@": [[[4], 8], [[-1], -2]], "entry_point": "double"}, 1.0),
+    (f"```bash\npip list\n```\n{DOUBLE}\n```\n8\n```", {"@GOLD@": ["assert double(4) == 8"]}, 1.0),
     ("```python\nprint(2 * int(input()))\n```", {"@GOLD@": [{"input": "4\n", "output": "8"}]}, 1.0),
     (DOUBLE.replace("2 * x", "x + 4"), {"@GOLD@": TESTS}, 0.0),  # right for 4 only
     ("```python\nimport os\nos._exit(0)\n```", {"@GOLD@": ["assert double(4) == 8"]}, 0.0),

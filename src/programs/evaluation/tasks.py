@@ -220,13 +220,22 @@ def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
     return {name: Values(x) for name, x in values.items()}
 
 
+def program_blocks(text: str) -> list[str]:
+    """The fenced blocks labelled as Python, else those without label; the last may be cut off."""
+    lines = text.split("\n")
+    fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
+    pairs = zip(fences[::2], [*fences[1::2], len(lines)], strict=False)
+    blocks = [(lines[i].strip(" \t\r`").lower().partition(" ")[0], "\n".join(lines[i + 1 : j])) for i, j in pairs]
+    named = [block for label, block in blocks if label in ("python", "py", "python3")]
+    return named or [block for label, block in blocks if not label]
+
+
 class Code(Task):
     """Programs, run against tests."""
 
     name = "code"
     options: ClassVar[dict] = {"k": "1", "timeout_s": 3.0}
     definition = "a sample passes if all its tests do, in sandbox.py; pass@k = 1 - C(n - c, k) / C(n, k) per problem"
-    fence = re.compile(r"```(?:python|py|python3)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 
     def check(self):
         super().check()
@@ -254,7 +263,7 @@ class Code(Task):
 
     def program(self, row: dict, text: str) -> str:
         """The program in a completion: a fenced block, the continuation of the prompt, or the text itself."""
-        head, blocks = self.head(row), self.fence.findall(text)
+        head, blocks = self.head(row), program_blocks(text)
         if not blocks:
             name = re.escape(str(row.get("entry_point")))
             whole = re.search(rf"^(?:async )?def {name}\b", text, re.M)

@@ -45,9 +45,11 @@ def _blocks(text: str) -> list[tuple[str, str]]:
 
 
 def extract_code_block(text: str, language: str = "python") -> str:
-    """Return the last closed fenced block labelled with the language (python: py too) or not labelled, else ""."""
-    labels = ("", language, "py" if language == "python" else language)
-    return next((content for label, content in reversed(_blocks(text)) if label in labels), "")
+    """Return the last closed block labelled with the language (python: py, python3), else one without label, or ""."""
+    labels = (language, "py", "python3") if language == "python" else (language,)
+    blocks = [(label.partition(" ")[0], content) for label, content in reversed(_blocks(text))]
+    named = [content for label, content in blocks if label in labels]
+    return next(iter(named or [content for label, content in blocks if not label]), "")  # unlabelled: an output, maybe
 
 
 def _visible(text: str) -> str:
