@@ -229,6 +229,38 @@ def test_chat_prompts_get_chat_completions(folder):
     assert code == 1 and "raised" in failures(report)
 
 
+def test_the_last_choice_of_a_prompt_is_a_guess_and_no_echo(folder):
+    prompts = [f"Which is {n}+{n}?\n\nA. {2 * n}\nB. {n}\nC. {3 * n}\nD. {2 * n}" for n in range(10, 30)]
+    rows = [{"prompt": prompt, "answer": letter} for prompt, letter in zip(prompts, "DABC" * 5, strict=True)]
+    (folder / "choices.py").write_text(
+        "import re\n\n\ndef letter(completion, answer):\n"
+        "    said = re.findall(r'####\\s*([A-D])(?![a-z])', completion) or [completion.strip()]\n"
+        "    return float(said[-1] == answer)\n"
+    )
+    data = write_rows(folder / "choices.jsonl", rows)
+    done = run_script("reward_preflight", "--reward", "choices.py:letter", "--data", data, "--json", cwd=folder)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_reward_that_works_out_the_prompts_formula_is_found(folder):
+    """math-verify alone pays for `\\boxed{2x + 3x}`; the library's function does not."""
+    pairs = [(2, 3), (4, 5), (1, 7), (6, 2)]
+    rows = [{"prompt": f"Simplify ${a}x + {b}x$.", "answer": f"{a + b}x"} for a, b in pairs]
+    rows += [{"prompt": rf"Expand \((x + {a})^2\).", "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)]
+    data = write_rows(folder / "algebra.jsonl", rows)
+    (folder / "plain.py").write_text(
+        "from math_verify import parse, verify\n\n\ndef equal(completion, answer):\n"
+        "    return float(verify(parse(f'${answer}$', parsing_timeout=None), parse(completion, parsing_timeout=None),\n"
+        "                        timeout_seconds=None))\n"
+    )
+    flags = ("--data", data, "--max_new_tokens", 64, "--json")
+    library = ROOT / "examples" / "reward_functions_library.py"
+    done = run_script("reward_preflight", "--reward", "plain.py:equal", *flags, cwd=folder)
+    assert done.returncode == 1 and "prompt_echo" in failures(json.loads(done.stdout))
+    done = run_script("reward_preflight", "--reward", f"{library}:math_equivalence", *flags, cwd=folder)
+    assert done.returncode == 0, done.stdout
+
+
 def test_weighted_sum_is_judged_not_each_part(folder):
     code, report = check(folder, "good", "--reward", "rewards.py:pays_any_number*0.25")
     assert code == 0

@@ -55,10 +55,16 @@ def unicode_junk(row: dict) -> list[str]:
 
 @probe(0.1)
 def prompt_echo(row: dict) -> list[str]:
-    """The prompt again, and its last line in answer marks."""
+    """The prompt again; in answer marks its last line, with choices the one before them, and its formulas."""
     text = prompt_text(row["prompt"])
-    task = (text.strip().splitlines() or [""])[-1].rstrip(" =?:.")
-    return [text, f"<answer>{task}</answer>", f"\\boxed{{{task}}}", f"#### {task}"]
+    lines = [line for line in text.splitlines() if line.strip()]
+    if re.fullmatch(r"\(?[A-Za-z]\)?", row["answer"] or ""):  # the last of the choices is a guess
+        lines = [line for line in lines if not re.match(r"\s*\(?[A-Za-z][).:]", line)]
+    task = (lines or [""])[-1].strip().rstrip(" =?:.")
+    formulas = [a or b for a, b in re.findall(r"\$([^$\n]{3,99})\$|\\\((.{3,99}?)\\\)", text)]
+    formulas = [formula for formula in formulas if re.search(r"[+*/^]|\\[a-z]", formula)]  # Simplify $2x+3x$
+    boxed = [f"\\boxed{{{formula}}}" for formula in formulas[:3]]
+    return [text, f"<answer>{task}</answer>", f"\\boxed{{{task}}}", f"#### {task}", *boxed]
 
 
 @probe(0.25)
