@@ -245,13 +245,16 @@ def test_the_last_choice_of_a_prompt_is_a_guess_and_no_echo(folder):
 def test_a_reward_that_works_out_the_prompts_formula_is_found(folder):
     """math-verify alone pays for `\\boxed{2x + 3x}`; the library's function does not."""
     pairs = [(2, 3), (4, 5), (1, 7), (6, 2)]
-    rows = [{"prompt": f"Simplify ${a}x + {b}x$.", "answer": f"{a + b}x"} for a, b in pairs]
-    rows += [{"prompt": rf"Expand \((x + {a})^2\).", "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)]
+    rows = [{"prompt": f"Simplify ${a}x + {b}x$.\nBe brief.", "answer": f"{a + b}x"} for a, b in pairs]
+    rows += [
+        {"prompt": f"Expand \\((x + {a})^2\\).\nBe brief.", "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)
+    ]
     data = write_rows(folder / "algebra.jsonl", rows)
     (folder / "plain.py").write_text(
-        "from math_verify import parse, verify\n\n\ndef equal(completion, answer):\n"
-        "    return float(verify(parse(f'${answer}$', parsing_timeout=None), parse(completion, parsing_timeout=None),\n"
-        "                        timeout_seconds=None))\n"
+        "import re\n\nfrom math_verify import parse, verify\n\n\ndef equal(completion, answer):\n"
+        "    said = re.fullmatch(r'\\\\boxed\\{(.*)\\}', completion)\n"
+        "    gold, found = (parse(f'${text}$', parsing_timeout=None) for text in (answer, said[1] if said else ''))\n"
+        "    return float(verify(gold, found, timeout_seconds=None))\n"
     )
     flags = ("--data", data, "--max_new_tokens", 64, "--json")
     library = ROOT / "examples" / "reward_functions_library.py"
