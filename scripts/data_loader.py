@@ -860,7 +860,8 @@ def picked(value, texts: list[str], labels: list[str], name: str) -> int:
     if not isinstance(value, bool) and not labels and word.isascii() and word.isdigit() and int(word) < len(texts):
         return int(word)
     known = f"a number from 0 to {len(texts) - 1}, a letter from A to {LETTERS[len(texts) - 1]}, or a choice's text"
-    raise BadRow(name, shown(value), f"one of the labels {', '.join(labels)}" if labels else known)
+    advice = "mending the row, or --kind math where these are no choices"
+    raise BadRow(name, shown(value), f"one of the labels {', '.join(labels)}" if labels else known, advice)
 
 
 def with_choices(question: str, texts: list[str]) -> str:
