@@ -473,3 +473,15 @@ def test_annotated_settings_run_as_they_are(tmp_path):
     done = run_script("ppo_train", "--config", CONFIG, "--steps", 1, "--output_dir", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "final" / "model.safetensors").exists()
+
+
+def test_what_an_old_trl_script_meets(tmp_path):
+    from trl import GRPOConfig
+
+    cpu = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
+    config = GRPOConfig(**cpu)
+    assert (config.beta, config.loss_type, config.use_bias_correction_kl) == (0.0, "dapo", True)
+    with pytest.raises(ValueError, match="must be divisible by num_generations"):
+        GRPOConfig(per_device_train_batch_size=4, num_generations=8, **cpu)
+    whole = GRPOConfig(per_device_train_batch_size=4, num_generations=8, gradient_accumulation_steps=2, **cpu)
+    assert whole.generation_batch_size == 8
