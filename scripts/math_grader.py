@@ -562,7 +562,7 @@ def _value(text: str) -> _Value:
         return _Value("digits", src=" ".join(text.split()))
     clean = _clean(text)
     if re.fullmatch(r"(?i)(?:\w ?∈ ?)?(?:all )?(?:the )?real(?:s| numbers)|\w ?∈ ?R", clean) or (
-        clean == "R" and text.strip("$ ") != "R"  # of \mathbb{R}
+        clean == "R" and re.search(r"\\mathbb|ℝ", text)
     ):
         return _read("(-∞,∞)")
     if letter := _choice(clean):

@@ -215,7 +215,7 @@ GOOD = {
         },
     ),
     "arc.jsonl": (
-        *("choices", 2),
+        *("choices", 4),
         {"prompt": [user("Ice is water that is\n\nA. hot\nB. solid")], "answer": "B", "answerKey": ABSENT},
     ),
     "medqa.jsonl": ("choices", 1, {"prompt": [user("Q?\n\nA. iron\nB. aspirin")], "answer": "B"}),
@@ -261,6 +261,8 @@ LATER = {
     ("math.jsonl", 1): {"answer": "\\{1,2\\}"},
     ("mmlu.jsonl", 1): {"prompt": [user("Is a bag b?\n\nA. a\nB. b")], "answer": "A"},
     ("arc.jsonl", 1): {"answer": "B", "choices": {"text": ["u", "v"], "label": ["1", "2"]}},
+    ("arc.jsonl", 2): {"answer": "A"},  # by its label
+    ("arc.jsonl", 3): {"answer": "A"},  # by its text
     ("aqua.jsonl", 1): {"prompt": [user("Q? A. yes B. no")], "answer": "B"},
     ("alpaca.json", 1): {"prompt": [user("Name a prime.")], "completion": "7"},
     ("lines.txt", 1): {"prompt": [user('Second prompt, with "quotes" and, commas')]},

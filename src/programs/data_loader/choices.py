@@ -37,10 +37,10 @@ def picked(value, texts: list[str], labels: list[str], name: str) -> int:
     letter = word.strip("()[].:").upper()
     if isinstance(value, str) and word in labels:
         return labels.index(word)
-    if isinstance(value, str) and len(letter) == 1 and letter in LETTERS[: len(texts)]:
-        return LETTERS.index(letter)
     if isinstance(value, str) and texts.count(word) == 1:
         return texts.index(word)
+    if isinstance(value, str) and len(letter) == 1 and letter in LETTERS[: len(texts)]:
+        return LETTERS.index(letter)
     if not isinstance(value, bool) and not labels and word.isascii() and word.isdigit() and int(word) < len(texts):
         return int(word)
     known = f"a number from 0 to {len(texts) - 1}, a letter from A to {LETTERS[len(texts) - 1]}, or a choice's text"

@@ -96,10 +96,10 @@ class MultipleChoice(Task):
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index"))
-        if isinstance(gold, str) and gold in choices:
-            return choices, choices.index(gold)
         if labels and gold in labels:
             return choices, labels.index(gold)
+        if isinstance(gold, str) and gold in choices:
+            return choices, choices.index(gold)
         if isinstance(gold, str):
             gold = int(gold) if gold.isdigit() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
         valid = isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < len(choices)
