@@ -338,6 +338,18 @@ ADVICE = {
         ["raise {length}", "shorten what the prompt asks for", "{overlong}"],
         "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
     ),
+    "paid-unfinished": (
+        "the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop: a larger "
+        "limit only makes longer texts",
+        [
+            "read the ends of paid completions",
+            "pay only where nothing follows the answer",
+            "{overlong}",
+        ],
+        "counting: with scores up to 1, at least mean + share cut - 1 are both; limits 0.2 and half of either: "
+        + OURSELVES
+        + "then the two go together",
+    ),
     "no-tool-calls": (
         "the environment has tools and the model calls none: it does not know them, writes calls in a form that is not "
         "read, or has no need of them; what it never does cannot be paid",
@@ -1437,6 +1449,13 @@ def gained(run: LoggedRun) -> bool:
     return trend(first_part(run)[1]) > 0
 
 
+def mean_of_the_last(run: LoggedRun) -> tuple[str, float]:
+    """Name and late mean of the score for correctness, which is a share where scores end at 1; 0 where they do not."""
+    part, means = first_part(run)
+    highest = [as_number(row.get("score")) or 0.0 for row in run.samples] + run.values("score_max") + means
+    return part, ends(means)[1] if means and max(highest) <= 1 else 0.0
+
+
 def check_length(run: LoggedRun):
     """Truncation, runaway and collapse of the completions."""
     cut, lengths = run.values("truncated"), run.values("length")
@@ -1445,7 +1464,12 @@ def check_length(run: LoggedRun):
         saw = (
             f"{last:.0%} of the completions in {span(run, 'truncated')} hit the length limit ({first:.0%} at the start)"
         )
-        yield run.find("truncation", "truncated", saw)
+        part, mean = mean_of_the_last(run)
+        if mean + last - 1 > 0.5 * min(mean, last):
+            saw += f"; {part} is {mean:.3g} there, so at least {mean + last - 1:.0%} were cut and paid"
+            yield run.find("paid-unfinished", "truncated", saw)
+        else:
+            yield run.find("truncation", "truncated", saw)
     if len(lengths) < TREND_STEPS:
         return
     first, last = ends(lengths)

@@ -43,6 +43,18 @@ ADVICE = {
         ["raise {length}", "shorten what the prompt asks for", "{overlong}"],
         "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
     ),
+    "paid-unfinished": (
+        "the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop: a larger "
+        "limit only makes longer texts",
+        [
+            "read the ends of paid completions",
+            "pay only where nothing follows the answer",
+            "{overlong}",
+        ],
+        "counting: with scores up to 1, at least mean + share cut - 1 are both; limits 0.2 and half of either: "
+        + OURSELVES
+        + "then the two go together",
+    ),
     "no-tool-calls": (
         "the environment has tools and the model calls none: it does not know them, writes calls in a form that is not "
         "read, or has no need of them; what it never does cannot be paid",

@@ -129,6 +129,13 @@ def gained(run: LoggedRun) -> bool:
     return trend(first_part(run)[1]) > 0
 
 
+def mean_of_the_last(run: LoggedRun) -> tuple[str, float]:
+    """Name and late mean of the score for correctness, which is a share where scores end at 1; 0 where they do not."""
+    part, means = first_part(run)
+    highest = [as_number(row.get("score")) or 0.0 for row in run.samples] + run.values("score_max") + means
+    return part, ends(means)[1] if means and max(highest) <= 1 else 0.0
+
+
 def check_length(run: LoggedRun):
     """Truncation, runaway and collapse of the completions."""
     cut, lengths = run.values("truncated"), run.values("length")
@@ -137,7 +144,12 @@ def check_length(run: LoggedRun):
         saw = (
             f"{last:.0%} of the completions in {span(run, 'truncated')} hit the length limit ({first:.0%} at the start)"
         )
-        yield run.find("truncation", "truncated", saw)
+        part, mean = mean_of_the_last(run)
+        if mean + last - 1 > 0.5 * min(mean, last):
+            saw += f"; {part} is {mean:.3g} there, so at least {mean + last - 1:.0%} were cut and paid"
+            yield run.find("paid-unfinished", "truncated", saw)
+        else:
+            yield run.find("truncation", "truncated", saw)
     if len(lengths) < TREND_STEPS:
         return
     first, last = ends(lengths)
