@@ -255,6 +255,37 @@ def test_a_page_can_be_written_with_its_reward_inside_and_no_run(folder, monkeyp
     assert 'reward: str = f"{__file__}:reward"' in (folder / "mine.py").read_text()
 
 
+@pytest.mark.parametrize("kind", ["ppo", "grpo", "distillation"])
+def test_a_file_with_its_reward_inside_has_sorted_imports_and_short_lines(kind, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    more = "import re\nimport xml.dom\nfrom collections import Counter\nimport numpy as np\n"
+    use = "\n\nUSED = (re, xml, Counter, np, torch)\n"
+    (folder / "my.py").write_text(f'"""Mine."""\n{more}import torch\n{use}\n\n{REWARD.replace("import re", "")}')
+    assert new.main([kind, "mine.py", "--reward", "my.py:reward", "--inline"]) == 0
+    lint = [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), "mine.py"]
+    done = subprocess.run(lint, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "--reward" not in (folder / "mine.py").read_text().split('"""')[1]  # the command at its top
+
+
+def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    rows = [{"prompt": [{"role": "user", "content": f"{n}+1="}], "answer": str(n + 1)} for n in range(30)]
+    for name, some in (("a.jsonl", rows[:20]), ("b.jsonl", rows[15:]), ("c.jsonl", rows[20:])):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in some))
+    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}})
+    monkeypatch.setattr(new, "trained", lambda *_: {"exit_code": 0, "ended_by": 0})
+    for name, found in (
+        ("b.jsonl", {"rows": 15, "also_in_training": 5}),
+        ("c.jsonl", {"rows": 10, "also_in_training": 0}),
+    ):
+        given = ["--model", str(TINY_LM), "--data", "a.jsonl", "--eval_data", name, "--reward", "my.py:reward"]
+        assert new.main(["grpo", "mine.py", "--force", *given, "--out", "run"]) == 0
+        told = capsys.readouterr()
+        assert json.loads(told.out)["held_out"] == found
+        assert ("5 of 15 held-out prompts are in a.jsonl" in told.err) == (name == "b.jsonl")
+
+
 def test_a_name_that_the_page_has_too_is_refused(folder):
     (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):

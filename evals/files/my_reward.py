@@ -5,4 +5,5 @@ import re
 
 def reward(prompt, completion, answer):
     found = re.findall(r"<answer>(.*?)</answer>", completion)
-    return float(len(found) == 1 and found[0].strip() == str(answer))
+    last = completion.rstrip().endswith("</answer>")
+    return float(last and len(found) == 1 and found[0].strip() == str(answer))

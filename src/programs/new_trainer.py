@@ -21,9 +21,9 @@ the text of its file; ppo_train.py takes the same. selfcheck does not ask such a
 loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_out advantages_detached`.
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
-start the run again, the accuracy before and after, what diagnose.py found, whether the saved model loads and by how
-much its weights differ from the start's. Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and
-evaluated.
+start the run again, how many held-out prompts are in the training data too, the accuracy before and after, what
+diagnose.py found, whether the saved model loads and by how much its weights differ from the start's. Progress goes to
+stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -177,18 +177,32 @@ def with_text(source: str, flag: str, spec: str) -> str:
     text = "\n\n\n".join(kept)
     if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
         return source
-    imports = [line for line in imports if f"\n{line}\n" not in source]
     both = sorted({*theirs} & {*outline(source)})
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
     head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
-    return "\n".join([head, *imports]) + "\n\n\n" + text + marker + tail
+    between = "\n\n\n" if re.match(r"(async def|def|class|@)", text) else "\n\n"
+    return with_imports(head, imports) + between + text + marker + tail
+
+
+def with_imports(head: str, more: list[str]) -> str:
+    """The page's head with further imports, sorted into its two groups, of the standard library and of others."""
+    above, marker, theirs = head.partition('\n"""\n\nimport ')
+    known = ("import " + theirs).split("\n")
+    lines = {*filter(None, known), *more}
+    groups = [set(), set()]
+    for line in lines:
+        groups[line.split()[1].split(".")[0] not in sys.stdlib_module_names].add(line)
+    ordered = [sorted(group, key=lambda line: (line.startswith("from"), line.lower())) for group in groups]
+    return above + marker.removesuffix("import ") + "\n\n".join("\n".join(group) for group in ordered if group)
 
 
 def with_file(source: str, setting: str, spec: str) -> str:
     """The page with the code of FILE.py:name before its Config, and its own FILE.py:name as the setting's default."""
     source, name = with_text(source, setting, spec), spec.rpartition(":")[2]
-    line = re.compile(rf"^(    {setting}: str)(?: = .*?)?(?=  # |$)", re.MULTILINE)
-    return line.sub(lambda found: f'{found[1]} = f"{{__file__}}:{name}"', source, count=1)
+    source = re.sub(rf" --{setting} my\.py:\w+", "", source, count=1)  # of the command at the page's top
+    line = re.compile(rf"^(    {setting}: str).*$", re.MULTILINE)
+    what = '= f"{__file__}:NAME"  # the one in this file; another: FILE.py:name'.replace("NAME", name)
+    return line.sub(lambda found: f"{found[1]} {what}", source, count=1)
 
 
 def defined(source: str, name: str):
@@ -310,6 +324,15 @@ def saved(start: str, out: Path) -> dict:
     return {"loads": True, "largest_weight_change": change}
 
 
+def prompts_of(file: str) -> list[str]:
+    """The prompts of a JSONL file as text; of a file that is none, nothing, as the page says what is wrong with it."""
+    try:
+        lines = Path(file).read_bytes().splitlines()
+        return [json.dumps(json.loads(line)["prompt"]) for line in lines if line.strip()]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+
+
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
     """Train with the file; what the run says of itself, what diagnose.py says of it, and what it saved."""
     earlier = out.stat().st_ino if out.exists() else None
@@ -380,6 +403,14 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     report["command"] = shlex.join(["python", args.file, *flags])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"])), report
+    if given.get("eval_data"):
+        held_out, known = prompts_of(given["eval_data"]), {*prompts_of(given["data"])}
+        shared = sum(prompt in known for prompt in held_out)
+        report["held_out"] = {"rows": len(held_out), "also_in_training": shared}
+        if shared:
+            say(
+                f"warning: {shared} of {len(held_out)} held-out prompts are in {given['data']}, so are no held-out ones"
+            )
     report["run"] = trained(args.file, flags, given["model"], out)
     lost = not report["run"].get("saved_model", {"loads": True})["loads"]
     bad = report["run"]["exit_code"] or report["run"].get("findings") or lost
