@@ -339,8 +339,8 @@ ADVICE = {
         "TRL completions/clipped_ratio; trl#5697; limit 0.2: " + OURSELVES + "one score in five is about the limit",
     ),
     "paid-unfinished": (
-        "the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop: a larger "
-        "limit only makes longer texts",
+        "the reward finds the answer and pays whatever stands behind it, so nothing teaches the model to stop, and a "
+        "larger limit makes longer texts",
         [
             "read the ends of paid completions",
             "pay only where nothing follows the answer",

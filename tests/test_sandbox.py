@@ -812,6 +812,13 @@ POINT = "class P:\n    def __init__(self, x=0):\n        self.x = x\n    def get
 RAISES = "def f(x):\n    if x < 0:\n        raise ValueError(x)\n    return x\n"
 FIXED = "class P:\n    __slots__ = ()\n    def __setattr__(self, name, value):\n        raise AttributeError(name)\n"
 RAISE_TEST = "import pytest\ndef test_f():\n    with pytest.raises(ValueError):\n        f(-1)\n"
+EXPECTED_ERRORS = (  # f(-1) raises ValueError
+    "try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass",
+    "try:\n    f(-1)\n    assert False, 'no error'\nexcept (TypeError, ValueError) as error:\n    print(error)",
+    "try:\n    f(-1)\n    raise AssertionError('no error')\nexcept ValueError:\n    pass",
+    "try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False",
+    "def test_f():\n    try:\n        f(-1)\n        assert False\n    except ValueError:\n        return",
+)
 CLOSE = "import numpy\ndef check(candidate):\n    numpy.testing.assert_allclose(candidate(2), 2.0)\n"
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(1), 1)\n"
 
@@ -832,6 +839,11 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\
         ("def f(x): return x + 1", CLOSE, "failed", 0, 1),
         ("def f(x): return x", UNITTEST, "ok", 1, 1),
         ("def f(x): return -x", UNITTEST, "failed", 0, 1),
+        *((RAISES, test, "ok", 1, 1) for test in EXPECTED_ERRORS),
+        *(("def f(x): return x", test, "failed", 0, 1) for test in EXPECTED_ERRORS),
+        (RAISES, "try:\n    f(-1)\n    assert False\nexcept KeyError:\n    pass", "failed", 0, 1),
+        (RAISES, "try:\n    f(-1)\n    assert False\nexcept Exception:\n    pass", "no_tests", 0, 0),
+        ("def f(x): return x", "try:\n    f(-1)\nexcept ValueError:\n    pass", "no_tests", 0, 0),
         (POINT, "assert P(1) == P(1)", "invalid_tests", 0, 1),
         ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "invalid_tests", 0, 1),
         ("def f(x): return x", "def check(candidate):\n    pass", "no_tests", 0, 0),

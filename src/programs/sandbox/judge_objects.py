@@ -131,11 +131,28 @@ class CountAsserts(ast.NodeTransformer):
             setattr(node, part, [self.visit(n) for n in getattr(node, part)]) if hasattr(node, part) else None
         return node
 
-    visit_Try = visit_TryStar = visit_AsyncWith = visit_guard
+    visit_TryStar = visit_AsyncWith = visit_guard
+
+    def visit_Try(self, node):
+        """`try: f(0); assert False` counts where an exception that it names comes in its place."""
+        expects = any(map(always_fails, [*node.body, *node.orelse]))
+        silent = [h for h in node.handlers if not any(isinstance(part, ast.Assert) for part in ast.walk(h))]
+        new = self.visit_guard(node)
+        for handler in silent if expects else ():
+            if handler.type and not names_in(handler.type) & {"AssertionError", "Exception", "BaseException"}:
+                handler.body.insert(0, self.call(node, "__check__", ast.Constant(True)))
+        return ast.fix_missing_locations(new)
 
     def visit_Assert(self, node):
         """assert x  ->  try: __check__(line, x)  except Exception as e: __fail__(line, e)"""
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
+
+
+def always_fails(statement: ast.stmt) -> bool:
+    """Whether it is `assert False` or `raise AssertionError(...)`."""
+    if isinstance(statement, ast.Raise):
+        return getattr(getattr(statement.exc, "func", statement.exc), "id", "") == "AssertionError"
+    return isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Constant) and not statement.test.value
 
 
 # functions that tests often use without importing them, since the program does
