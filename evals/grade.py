@@ -21,6 +21,7 @@ GRADING RUNS CODE THAT AN AGENT WROTE. Do it where its runs were made: in a cont
     python evals/grade.py prepare runs/evals                # folders with files and prompt, for both configurations
     python evals/grade.py grade runs/evals                  # grading.json for each run, benchmark.json for all
     python evals/grade.py check runs/evals/eval-07-csv/with_skill/outputs --eval 7
+    python evals/grade.py table evals/records.jsonl --since 2026-11-24T15  # medians, as a Markdown table
 
 Exit codes: 0 done (check: all passed), 1 check: an assertion failed, 2 bad input.
 """
@@ -46,10 +47,12 @@ FORMS = re.compile(
 
 RECORD = """
 When you are done, write ../record.json: {"calls": N, "minutes": M, "read": {"path": lines}, "before_first": L} - the
-tool calls you made in all, minutes by the clock of `date` from the first to the last, for each file that you read and
-did not write how many of its lines you looked at, and how many lines of a skill you had read (0 without one)
-when you ran the first command, or wrote the first file, that did a part of the job.
+tool calls you made for the request, without the one that writes this file, minutes by the clock of `date` from the
+first to the last, for each file that you read and did not write how many of its lines you looked at, and how many
+lines of a skill you had read (0 without one) when you ran the first command, or wrote the first file, that did a part
+of the job.
 """
+ARMS = ("with", "without")  # as a record names them
 DELIVERED = (".py", ".sh", ".md", ".yaml", ".ipynb", "Dockerfile")
 
 
@@ -195,13 +198,63 @@ def grade_all(workspace: Path) -> dict:
     return result
 
 
+def load_records(path: Path) -> list[dict]:
+    """The records of runs, one a line: date, task, arm, calls, minutes, lines, score."""
+    names, records = {case["name"] for case in load_evals()}, []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        record = json.loads(line)
+        lacking = {"date", "task", "arm"} - set(record)
+        if lacking or record["task"] not in names or record["arm"] not in ARMS:
+            what = f"without {', '.join(sorted(lacking))}" if lacking else f"of {record['task']}, arm {record['arm']}"
+            raise ValueError(f"got {path}:{number} {what}; expected a task of evals.json, with or without")
+        records.append(record)
+    return records
+
+
+def middle(records: list[dict], arm: str, key: str) -> float | None:
+    """Median of a figure over the runs of an arm; minutes of runs that waited for the service are left out."""
+    runs = [record for record in records if record["arm"] == arm]
+    runs = [record for record in runs if key != "minutes" or not record.get("waited")]
+    values = [record[key] for record in runs if record.get(key) is not None]
+    return statistics.median(values) if values else None
+
+
+def pair_of(records: list[dict], key: str) -> str:
+    """`median with / median without (ratio)` of a figure, a dash for what there is none of."""
+    a, b = (middle(records, arm, key) for arm in ARMS)
+    text = " / ".join("–" if value is None else f"{value:,.1f}".removesuffix(".0") for value in (a, b))
+    return text if a is None or not b or key == "delivered" else f"{text} ({a / b:.2f})"
+
+
+def table(records: list[dict], since: str = "", before: str = "9") -> str:
+    """A Markdown table of the records with since <= date < before, a row for each task."""
+    chosen = [record for record in records if since <= record["date"] < before]
+    lines = [
+        "| task | runs | calls | minutes | lines delivered | lines read first | lowest score |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in [case["name"] for case in load_evals()]:
+        runs = [record for record in chosen if record["task"] == name]
+        if runs:
+            counts = [sum(record["arm"] == arm for record in runs) for arm in ARMS]
+            first, scores = middle(runs, "with", "before_first"), [r["score"] for r in runs if "score" in r]
+            figures = [pair_of(runs, key) for key in ("calls", "minutes", "delivered")]
+            cells = [name, f"{counts[0]} / {counts[1]}", *figures, "–" if first is None else f"{first:g}"]
+            lines.append(f"| {' | '.join(cells)} | {min(scores):g} |")
+    return "\n".join(lines)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     shape = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shape, allow_abbrev=False)
-    parser.add_argument("action", choices=["prepare", "grade", "check"])
-    parser.add_argument("folder", type=Path, help="workspace, or with check a folder of outputs")
+    parser.add_argument("action", choices=["prepare", "grade", "check", "table"])
+    parser.add_argument(
+        "folder", type=Path, help="workspace; with check a folder of outputs, with table a records file"
+    )
     parser.add_argument("--eval", type=int, default=0, help="with check: id of the case")
+    parser.add_argument("--since", default="", help="with table: the first date, such as 2026-11-24T15")
+    parser.add_argument("--before", default="9", help="with table: the date after the last")
     arguments = parser.parse_args(argv)
     cases = {case["id"]: case for case in load_evals()}
     try:
@@ -209,6 +262,8 @@ def main(argv: list[str] | None = None) -> int:
             prepare(arguments.folder)
         elif arguments.action == "grade":
             print(json.dumps(grade_all(arguments.folder), indent=1))
+        elif arguments.action == "table":
+            print(table(load_records(arguments.folder), arguments.since, arguments.before))
         else:
             if arguments.eval not in cases:
                 raise ValueError(f"got --eval {arguments.eval}; expected one of {sorted(cases)}")

@@ -304,13 +304,17 @@ ADVICE = {
         "definition; unsloth#3006, verl#2505",
     ),
     "constant-reward": (
-        "the reward pays every completion the same: answers not extracted, a wrong column, completions cut before the "
-        "answer, a task out of reach, or an exception caught and turned into a constant",
+        "the function pays every completion the same (a placeholder, answers not extracted, a wrong column, a number "
+        "compared with a text, an exception turned into a constant), or the model is never, or always, right; the log "
+        "cannot tell which, the first three steps do",
         [
-            "read completions beside their scores",
-            "run scripts/reward_preflight.py on the reward and the data",
+            "read the function {reward}, and completions beside their scores (samples.jsonl)",
+            "score gold answers without a model: scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA; "
+            "where they have no full marks the function is at fault: mend it",
+            "where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, "
+            "partial credit, or a warm start (scripts/warm_start.py); near 1: harder prompts",
             "raise {length} if completions are cut",
-            "start from easier prompts or add partial credit, so that some score",
+            "then begin anew from the first model, without resume; a loss near 0 stays normal, a gradient of 0 does not",
         ],
         "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",
     ),
@@ -703,7 +707,7 @@ class LoggedRun:
         found = self.series.get(name) or {0: 0.0}
         step = onset(found) if step is None else step
         cause, change, source = ADVICE[id]
-        words = SETTINGS[self.trainer]
+        words = SETTINGS[self.trainer] | {"reward": next(iter(self.parts()), "NAME")}
         severity = "note" if note or id in NOTES else "finding"
         metric, value = self.names.get(name, name), found.get(step, 0.0)
         return Finding(id, severity, metric, step, value, saw, cause, [c.format(**words) for c in change], source)
@@ -1387,6 +1391,8 @@ def check_constant(run: LoggedRun):
         if run.values("grad_norm") and not any(run.values("grad_norm")):
             rates = run.values("lr")
             given = f" (it was up to {max(rates):.3g})" if rates and max(rates) > 0 else ""
+            by_size = given and 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
+            given = given.replace(")", "; the 0 in the settings means by size)") if by_size else given
             saw += f". So advantages and gradients are 0 at each step: loss and learning rate{given} are no cause"
         yield run.find("constant-reward", name, saw)
 

@@ -103,7 +103,10 @@ def test_equal_scores_are_told_from_a_learning_rate_that_is_too_low(tmp_path):
 
     constant = {"reward/mean": 0.0, "reward/std": 0.0}
     told = saw("grpo_never", **constant, **{"optim/grad_norm": 0.0, "optim/lr": 1e-6, "rollout/truncated_frac": 0.0})
-    assert "none was cut. So advantages and gradients are 0" in told and "learning rate (it was up to 1e-06)" in told
+    assert (
+        "none was cut. So advantages and gradients are 0" in told
+        and "learning rate (it was up to 1e-06; the 0 in the settings means by size)" in told
+    )
     assert "learning rate" not in saw("grpo_never", **constant, **{"optim/grad_norm": 1e-3}), "a KL has a gradient"
     assert "none was cut" not in saw("grpo_never", **constant, **{"rollout/truncated_frac": 0.1})
 
@@ -715,7 +718,7 @@ def test_every_finding_has_cause_remedy_and_source_for_every_framework():
     for cause, change, source in diagnose.ADVICE.values():
         assert cause and change and source
         for words in diagnose.SETTINGS.values():
-            assert all(text.format(**words) for text in change)
+            assert all(text.format(**words, reward="NAME") for text in change)
 
 
 # ------------------------------------------------------------------------------------------------ command

@@ -9,13 +9,17 @@ ADVICE = {
         "definition; unsloth#3006, verl#2505",
     ),
     "constant-reward": (
-        "the reward pays every completion the same: answers not extracted, a wrong column, completions cut before the "
-        "answer, a task out of reach, or an exception caught and turned into a constant",
+        "the function pays every completion the same (a placeholder, answers not extracted, a wrong column, a number "
+        "compared with a text, an exception turned into a constant), or the model is never, or always, right; the log "
+        "cannot tell which, the first three steps do",
         [
-            "read completions beside their scores",
-            "run scripts/reward_preflight.py on the reward and the data",
+            "read the function {reward}, and completions beside their scores (samples.jsonl)",
+            "score gold answers without a model: scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA; "
+            "where they have no full marks the function is at fault: mend it",
+            "where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, "
+            "partial credit, or a warm start (scripts/warm_start.py); near 1: harder prompts",
             "raise {length} if completions are cut",
-            "start from easier prompts or add partial credit, so that some score",
+            "then begin anew from the first model, without resume; a loss near 0 stays normal, a gradient of 0 does not",
         ],
         "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",
     ),

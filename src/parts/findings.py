@@ -67,6 +67,8 @@ def check_constant(run: LoggedRun):
         if run.values("grad_norm") and not any(run.values("grad_norm")):
             rates = run.values("lr")
             given = f" (it was up to {max(rates):.3g})" if rates and max(rates) > 0 else ""
+            by_size = given and 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
+            given = given.replace(")", "; the 0 in the settings means by size)") if by_size else given
             saw += f". So advantages and gradients are 0 at each step: loss and learning rate{given} are no cause"
         yield run.find("constant-reward", name, saw)
 
