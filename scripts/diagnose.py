@@ -314,7 +314,7 @@ ADVICE = {
             "where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, "
             "partial credit, or a warm start (scripts/warm_start.py); near 1: harder prompts",
             "raise {length} if completions are cut",
-            "then begin anew from the first model, without resume; a loss near 0 stays normal, a gradient of 0 does not",
+            "then begin anew from the first model, no resume; a loss near 0 stays normal, a gradient of 0 does not",
         ],
         "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",
     ),

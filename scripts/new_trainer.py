@@ -23,9 +23,10 @@ the text of its file; ppo_train.py takes the same. selfcheck does not ask such a
 loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_out advantages_detached`.
 
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
-start the run again, how many held-out prompts are in the training data too, the accuracy before and after, what
-diagnose.py found, whether the saved model loads and by how much its weights differ from the start's. Progress goes to
-stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated.
+start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
+conversations the mean return, and that of the logged ones by their number of answers), what diagnose.py found, whether
+the saved model loads and by how much its weights differ from the start's. Progress goes to stderr. Ctrl-C and SIGTERM
+end the training early, saved and evaluated.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -376,6 +377,16 @@ def prompts_of(file: str) -> list[str]:
         return []
 
 
+def by_answers(samples: list[dict]) -> dict[int, dict]:
+    """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
+    found = {}
+    for sample in samples:
+        before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
+        answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
+        found.setdefault(answers, []).append(sample["score"])
+    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(found.items())}
+
+
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
     """Train with the file; what the run says of itself, what diagnose.py says of it, and what it saved."""
     earlier = out.stat().st_ino if out.exists() else None
@@ -387,8 +398,10 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
         steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         found["steps"] = max(step["step"] for step in steps)
     if (out / "samples.jsonl").is_file():
-        samples = (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()[-2:]
-        found["last_samples"] = [{k: str(x)[:300] for k, x in json.loads(line).items()} for line in samples]
+        samples = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").split("\n") if line]
+        found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
+        if "messages" in samples[-1]:
+            found["by_answers"] = by_answers(samples)
     if (out / "result.json").is_file():
         found |= json.loads((out / "result.json").read_text(encoding="utf-8"))
     if not code:

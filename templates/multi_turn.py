@@ -32,7 +32,7 @@ class Config:  # all settings; each is a flag
     environment: str  # FILE.py:Class
     eval_data: str = ""  # held-out JSONL: accuracy, the share of returns of 1 and above, before and after
     out: str = "out"  # gets model, metrics, samples, with eval_data result.json; an earlier run there moves to out.1
-    steps: int = 20  # each one rollout and one update
+    steps: int = 60  # each one rollout and one update
     minutes: float = math.inf  # ends in this time, saved and evaluated; Ctrl-C ends at once, saved and evaluated
     seed: int = 0
     prompts: int = 16  # a step

@@ -268,6 +268,18 @@ def test_a_file_with_its_reward_inside_has_sorted_imports_and_short_lines(kind, 
     assert "--reward" not in (folder / "mine.py").read_text().split('"""')[1]  # the command at its top
 
 
+def test_returns_are_told_by_the_number_of_answers():
+    user, model = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
+    shown = [user, model, user]  # an answer of the prompt is none of the model's
+    samples = [
+        {"prompt": [user], "messages": [user, model], "score": 1.0},
+        {"prompt": "?", "messages": [user, model, user, model], "score": 0.5},
+        {"prompt": shown, "messages": [*shown, model, user, model], "score": 0.0},
+    ]
+    one, two = {"conversations": 1, "mean_return": 1.0}, {"conversations": 2, "mean_return": 0.25}
+    assert new.by_answers(samples) == {1: one, 2: two}
+
+
 def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     rows = [{"prompt": [{"role": "user", "content": f"{n}+1="}], "answer": str(n + 1)} for n in range(30)]
