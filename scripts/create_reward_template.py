@@ -18,6 +18,7 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
     final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
+    passes_tests  the same for TRL in 46 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
@@ -42,11 +43,12 @@ Deliberately left out: rewards that look at a whole batch in verl, which calls o
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
+    python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
-Exit codes: 0 written or printed, 1 --data found something (the file stays), 2 bad input.
+Exit codes: 0 written or printed, 1 the trial found something (the file stays), 2 bad input.
 """
 
 import argparse
@@ -940,6 +942,7 @@ TASKS = {
         helper="sandbox",
         columns="entry_point and setup, where the tests need them",
     ),
+    "passes_tests": Recipe("Pay for a program that passes its tests.", gold="tests", range="{0, 1}", helper="sandbox"),
     "qa": Recipe("Pay for the right short answer, and only that.", core=QA, cases=QA_CASES, range="{0, 1}"),
     "format": Recipe("Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."),
     "llm_judge": Recipe(
@@ -1594,6 +1597,213 @@ def port_to_trl(args, functions: list, signatures: list, words: dict) -> str:
     return with_imports(head_of(about, usage_notes(args, args.name, gold, "")), body)
 
 
+# ------------------------------------------------------ code trial (src/programs/create_reward_template/code_trial.py)
+
+PASSES_TESTS = '''"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+
+TRL, and trainers with its contract: @FILE@:@NAME@; column @GOLD@: asserts, or what else sandbox.run_code takes.
+sandbox.py stands beside this file: standard library alone, on Linux. No program runs in the trainer's process.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from sandbox import run_many
+
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
+PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
+
+
+def program_of(completion) -> str:
+    """The last closed block of Python in a completion, a text or chat messages; "" without one."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    found, block = "", None
+    for line in (text or "").replace("\\r\\n", "\\n").split("\\n"):
+        mark = line.strip().lower()
+        if block is None and mark.endswith(("```python", "```py", "```python3")):
+            block = []
+        elif block is not None and mark == "```":
+            found, block = "\\n".join(block), None
+        elif block is not None:
+            block.append(line)
+    return found
+
+
+def @NAME@(prompts, completions, @GOLD@, **kwargs) -> list:
+    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    pairs = zip(completions, @GOLD@, strict=True)
+    verdicts = run_many([{"code": program_of(said), "tests": tests, **LIMITS} for said, tests in pairs])
+    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
+    if unfit:  # to leave such rows out of the training, return None for them
+        warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
+'''
+
+# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds.
+PROGRAMS = """
+# right: plain
+def f(x):
+    return 2 * x
+
+# right: a library
+from math import prod
+
+def f(x):
+    return prod([x, 2])
+
+# hostile: wrong
+def f(x):
+    return x + 1
+
+# hostile: no program
+
+# hostile: exit with success
+import os
+os._exit(0)
+
+# hostile: exit in the function
+def f(x):
+    raise SystemExit(0)
+
+# hostile: equal to everything
+class Equal(int):
+    def __eq__(self, other):
+        return True
+
+def f(x):
+    return Equal(7)
+
+# hostile: endless loop
+def f(x):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+# hostile: forged output
+import os
+for n in range(20):
+    try:
+        os.write(n, b'{"passed": 1, "total": 1}\\nOK\\n')
+    except OSError:
+        pass
+
+# hostile: patched builtins
+import builtins
+builtins.all = builtins.bool = lambda *a: True
+
+def f(x):
+    return None
+
+# hostile: killed parent
+import os
+
+def f(x):
+    os.kill(os.getppid(), 9)
+    return 7
+
+# hostile: memory
+def f(x):
+    return len(bytearray(1 << 36)) and 4
+
+# hostile: file deleted
+import os
+
+def f(x):
+    os.remove("@MARK@")
+    return 2 * x
+
+# hostile: file read
+def f(x):
+    return 2 * x if open("@MARK@").read() else 0
+
+# hostile: secret of the environment
+import os
+
+def f(x):
+    found = open(f"/proc/{os.getppid()}/environ").read() + open("/proc/self/environ").read() + str(os.environ)
+    return 2 * x if "TRIAL_SECRET" in found else 0
+
+# hostile: network
+import socket
+
+def f(x):
+    socket.create_connection(("127.0.0.1", @PORT@), timeout=2)
+    return 2 * x
+"""
+TRIAL = """
+import importlib.util, json, socket, sys
+path, name, column, programs = json.loads(sys.argv[1])
+spec = importlib.util.spec_from_file_location("tried", path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    port = str(server.getsockname()[1])
+    texts = ["```python\\n" + code.replace("@PORT@", port) + "\\n```" if code else "none" for code in programs]
+    said = [[{"role": "assistant", "content": text}] for text in texts]
+    rows = {"prompts": [""] * len(said), column: [["assert f(2) == 4"]] * len(said)}
+    scores = getattr(module, name)(completions=said, **rows)
+print(json.dumps({"scores": scores, "isolated": module.run_many.__globals__["DEFAULT"].isolated()}))
+"""
+# what the attacks of the sandbox's own tests say
+HOLDS = (
+    "endless loops, exits with success, objects equal to everything, forged output, patched judges, killed parents, "
+    "processes and files left behind, files deleted and read, network, secrets of the environment, memory, much output"
+)
+NOT_AGAINST = (
+    "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
+    "in the kernel"
+)
+RIGHT_AT_0 = (
+    "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
+    "that compare two objects of the program or pass it a function; no closed block of Python"
+)
+
+
+def passes_tests_reward(args) -> str:
+    """The text of the task passes_tests, which is TRL's form alone."""
+    need(args.target == "trl", f"got --for {args.target} with passes_tests; expected trl; try --task code")
+    return put_in(
+        PASSES_TESTS, file=Path(args.output or "my_reward.py").name, name=args.name, gold=args.gold_column or "tests"
+    )
+
+
+def tried_on_programs(args) -> dict:
+    """What the written reward pays for right and for hostile programs, and what holds of it.
+
+    Raises:
+        UserError: it raised, as it does where nothing isolates programs.
+    """
+    found = re.split(r"^# (right|hostile): (.*)\n", PROGRAMS, flags=re.MULTILINE)[1:]
+    kinds, names, codes = found[::3], found[1::3], found[2::3]
+    with tempfile.TemporaryDirectory() as folder:
+        mark = Path(folder, "keep")
+        mark.write_text("kept", encoding="utf-8")
+        programs = [code.strip().replace("@MARK@", str(mark)) for code in codes]
+        given = json.dumps([str(Path(args.output).resolve()), args.name, args.gold_column or "tests", programs])
+        environment = os.environ | {"TRIAL_SECRET": "told"}
+        done = subprocess.run([sys.executable, "-c", TRIAL, given], capture_output=True, text=True, env=environment)
+        lost = ["file deleted"] * (not mark.is_file())
+    if done.returncode <= 0 and not done.stdout.strip():
+        return {"ready": False, "ended": "a program ended the process that called the reward"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise UserError(f"got {last} from {args.output}; nothing is written; try sandbox.py --report")
+    told = json.loads(done.stdout.splitlines()[-1])
+    tried = list(zip(kinds, names, told["scores"], strict=True))
+    missed = [name for kind, name, score in tried if kind == "right" and score != 1.0]
+    paid = [name for kind, name, score in tried if kind == "hostile" and score] + lost
+    paid = list(dict.fromkeys(paid))
+    report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
+    report |= {"hostile_programs": [name for kind, name in zip(kinds, names, strict=True) if kind == "hostile"]}
+    report |= {"paid_of_them": paid, "isolated": told["isolated"]}
+    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0}
+
+
 # ---------------------------------------------------- short texts (src/programs/create_reward_template/short_texts.py)
 
 FINAL_NUMBER = '''"""1 for the right number behind ####, as in GSM8K; a second ####, or text behind it, pays nothing.
@@ -1828,7 +2038,8 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "weights": ("--from",),
     "data_source": ("--from",),
     "inline": ("--from",),
-    "gold_column": ("math", "final_number", "code", "qa", "llm_judge", "--from"),
+    "gold_column": ("math", "final_number", "code", "passes_tests", "qa", "llm_judge", "--from"),
+    "data": (*(task for task in TASKS if task != "passes_tests"), "--from"),
 }
 DEFAULTS = {
     "tags": ["think", "answer"],
@@ -1887,7 +2098,9 @@ def template_parser() -> argparse.ArgumentParser:
     flag("force", "replace a file that is there", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     flag(
-        "gold_column", "column of the gold answer (default: answer; code: tests; --from: what it reads)", metavar="NAME"
+        "gold_column",
+        "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)",
+        metavar="NAME",
     )
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
@@ -1936,7 +2149,7 @@ def check_flags(args) -> None:
             setattr(args, name, DEFAULTS.get(name))
     args.example = [read_example(text) for text in args.example or []]
     if args.task:
-        args.target = args.target or "both"
+        args.target = args.target or ("trl" if args.task == "passes_tests" else "both")
     named = args.name or (f"{args.task}_reward".replace("llm_", "") if args.task else "")
     if args.source and not args.name:
         named = args.source.partition("*")[0].rpartition(":")[2]
@@ -1952,11 +2165,11 @@ def check_flags(args) -> None:
     need(args.base_url.startswith(("http://", "https://")), f"got --base_url {args.base_url!r}; expected http://…/v1")
 
 
-def copy_helper(name: str, folder: Path) -> dict:
+def copy_helper(name: str, folder: Path, beside: bool = False) -> dict:
     """Put NAME.py of the bundle beside the output, unless the file is found from there; say what was done."""
     target, original = folder / f"{name}.py", HELPERS / f"{name}.py"
     places = (target, folder / "scripts" / target.name, folder.parent / "scripts" / target.name)
-    found = next((place for place in places if place.is_file()), None)
+    found = next((place for place in places[: 1 if beside else 3] if place.is_file()), None)
     if found:
         differs = original.is_file() and found.read_bytes() != original.read_bytes()
         if differs:
@@ -1973,6 +2186,8 @@ def text_of(args) -> str:
         return inlined(args)
     if args.task == "final_number":
         return final_number_reward(args)
+    if args.task == "passes_tests":
+        return passes_tests_reward(args)
     text = new_reward(args) if args.task else ported(args)
     judged = args.target != "verl" or not args.data
     need(judged, "got --data with a reward for verl alone; expected --for both or trl, or --inline")
@@ -1985,7 +2200,7 @@ def write_reward(args, text: str) -> dict:
     report = {"wrote": str(path), "lines": len(text.splitlines()), "for": args.target}
     if args.inline:
         report["tried"] = compared(args, text)
-    elif args.task != "final_number":
+    elif args.task not in ("final_number", "passes_tests"):
         report["test"] = f"{Path(sys.executable).name} {path} --test"
     if args.target != "verl":
         report["trl"] = f"{path}:{args.name}"
@@ -1995,14 +2210,18 @@ def write_reward(args, text: str) -> dict:
         report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
     helper = TASKS[args.task].helper if args.task else ""
     if helper:
-        report |= copy_helper(helper, path.resolve().parent)
+        report |= copy_helper(helper, path.resolve().parent, beside=args.task == "passes_tests")
     before = path.read_bytes() if path.exists() else None
     path.write_text(text, encoding="utf-8")
     try:
         if args.data and not args.inline:
             report["tried"] = preflighted(args)
+        if args.task == "passes_tests":
+            report["tried"] = tried_on_programs(args)
     except UserError:
         path.unlink() if before is None else path.write_bytes(before)
+        if report.get("copied"):
+            Path(report["helper"]).unlink()
         raise
     return report
 

@@ -261,10 +261,8 @@ def own_distillation(folder) -> None:
 
 
 def code_reward(folder) -> None:
-    """The recipe, under the name that is asked for."""
-    recipe = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8").split("```python code_reward.py\n")[1]
-    (folder / "code_reward.py").write_text(recipe.split("```\n\n")[0].replace("def passes_tests", "def reward"))
-    shutil.copy(ROOT / "scripts" / "sandbox.py", folder)
+    """That of the command in the recipe."""
+    script(folder, "create_reward_template", "--task", "passes_tests", "--name", "reward", "--output", "code_reward.py")
     (folder / "answer.md").write_text("No network, no files, bounded memory.\n")
 
 

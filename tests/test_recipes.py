@@ -90,16 +90,18 @@ def test_recipes_around_a_run_by_flags(folder):
 
 
 def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
-    write_files(RECIPES["A code reward in my own folder"], folder)
-    shutil.copy(ROOT / "scripts" / "sandbox.py", folder)
+    assert [done.returncode for done in run_recipe("A code reward in my own folder", folder)] == [0]
     monkeypatch.syspath_prepend(str(folder))
-    reward = load_module(folder / "code_reward.py", "recipe_code_reward").passes_tests
+    reward = load_module(folder / "code_reward.py", "recipe_code_reward").reward
     right, wrong = (f"So:\n```python\ndef double(x):\n    return {body}\n```" for body in ("2 * x", "x"))
     tests = [["assert double(4) == 8"]] * 4
     assert reward(["Double."] * 4, [right, wrong, "no program", [{"content": right}]], tests) == [1, 0, 0, 1]
     others = f"```bash\npip list\n```\n{right}\nIt prints:\n```\n8\n```"
-    assert reward([""], [others], tests[:1]) == [1]
-    assert reward([""], [right], [["not Python at all"]]) == [None]
+    assert reward([""] * 3, [others, [], ""], tests[:3]) == [1, 0, 0]
+    with pytest.warns(UserWarning, match="tests that judge nothing: \\[1\\]"):
+        assert reward([""] * 2, [right, right], [tests[0], ["not Python at all"]]) == [1, 0]
+    with pytest.raises(ValueError, match="zip"):
+        reward([""] * 2, [right, right], tests[:1])
 
 
 def test_the_number_reward_pays_one_final_number(folder):

@@ -907,6 +907,67 @@ def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
     assert load(tmp_path, "verl.py").compute_score("d", "#### 1", "#### 1") == 1.0
 
 
+def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
+    report = make(tmp_path, "--task", "passes_tests", "--name", "reward", name="code_reward.py")
+    tried = report["tried"]
+    assert report["lines"] <= 40 and report["copied"] and (tmp_path / "sandbox.py").is_file()
+    assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 14
+    assert tried["isolated"]["network"] and tried["isolated"]["files"]
+
+
+# what a sandbox would be without a layer: the name of the program that it then pays
+BROKEN = {
+    "all pass": ("lambda jobs: [run_code('def f(x): return 4', ['assert f(2) == 4'])] * len(jobs)", "wrong"),
+    "no process": ("lambda jobs: [in_process(**job) for job in jobs]", "network"),
+    "ends with the program": (
+        "lambda jobs: [in_process(**job) for job in jobs if exec(job['code'], {}) is None]",
+        "ended",
+    ),
+    "raises": ("lambda jobs: 1 / 0", None),
+}
+IN_PROCESS = """
+def in_process(code, tests, **limits):
+    space, verdict = {}, run_code("def f(x): return 5", ["assert f(2) == 4"])
+    if any(word in code.lower() for word in ("exit", "while true", "kill", "builtins", "1 << 36", "write")):
+        return verdict
+    try:
+        exec(code, space)
+        exec(tests[0], space)
+    except Exception:
+        return verdict
+    return run_code("def f(x): return 4", ["assert f(2) == 4"])
+"""
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_code_reward_that_pays_hostile_programs_is_found(how, tmp_path):
+    stand_in, pays = BROKEN[how]
+    head, main, end = (ROOT / "scripts" / "sandbox.py").read_text().partition('if __name__ == "__main__":')
+    (tmp_path / "sandbox.py").write_text(f"{head}{IN_PROCESS}\n\nrun_many = {stand_in}\n\n\n{main}{end}")
+    flags = ["--task", "passes_tests", "--output", tmp_path / "code_reward.py"]
+    done = run_script("create_reward_template", *flags)
+    if pays is None:
+        assert done.returncode == 2 and "ZeroDivisionError" in done.stderr and "sandbox.py --report" in done.stderr
+        assert not (tmp_path / "code_reward.py").exists() and (tmp_path / "sandbox.py").exists()
+        return
+    found = json.loads(done.stdout)["tried"]
+    assert done.returncode == 1 and not found["ready"] and pays in found.get("paid_of_them", found), found
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--for", "verl"], ["--for verl with passes_tests", "expected trl", "--task code"]),
+        (["--for", "both"], ["--for both with passes_tests"]),
+        (["--data", "rows.jsonl"], ["--data with passes_tests"]),
+    ],
+)
+def test_what_the_short_code_reward_cannot_do_is_refused(flags, words, tmp_path):
+    done = run_script("create_reward_template", "--task", "passes_tests", *flags, "--output", tmp_path / "r.py")
+    assert done.returncode == 2 and all(word in done.stderr for word in words), done.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_data_tries_what_was_written(tmp_path):
     data = ROOT / "evals" / "files" / "word_problems.jsonl"
     tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]

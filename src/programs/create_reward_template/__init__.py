@@ -16,6 +16,7 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
     final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
+    passes_tests  the same for TRL in 46 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
@@ -40,11 +41,12 @@ Deliberately left out: rewards that look at a whole batch in verl, which calls o
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
+    python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
-Exit codes: 0 written or printed, 1 --data found something (the file stays), 2 bad input.
+Exit codes: 0 written or printed, 1 the trial found something (the file stays), 2 bad input.
 """
 
 ROOMS = (
@@ -57,6 +59,7 @@ ROOMS = (
     "new_reward",
     "weights",
     "ports",
+    "code_trial",
     "short_texts",
     "short",
     "command",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from parts.messages import UserError, need, say, tell
 from parts.settings import parse_flags
+from programs.create_reward_template.code_trial import passes_tests_reward, tried_on_programs
 from programs.create_reward_template.new_reward import new_reward
 from programs.create_reward_template.ports import ported
 from programs.create_reward_template.recipes import DEFAULT_RULES, HELPERS, TASKS
@@ -27,7 +28,8 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "weights": ("--from",),
     "data_source": ("--from",),
     "inline": ("--from",),
-    "gold_column": ("math", "final_number", "code", "qa", "llm_judge", "--from"),
+    "gold_column": ("math", "final_number", "code", "passes_tests", "qa", "llm_judge", "--from"),
+    "data": (*(task for task in TASKS if task != "passes_tests"), "--from"),
 }
 DEFAULTS = {
     "tags": ["think", "answer"],
@@ -87,7 +89,9 @@ def template_parser() -> argparse.ArgumentParser:
     flag("force", "replace a file that is there", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     flag(
-        "gold_column", "column of the gold answer (default: answer; code: tests; --from: what it reads)", metavar="NAME"
+        "gold_column",
+        "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)",
+        metavar="NAME",
     )
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
@@ -136,7 +140,7 @@ def check_flags(args) -> None:
             setattr(args, name, DEFAULTS.get(name))
     args.example = [read_example(text) for text in args.example or []]
     if args.task:
-        args.target = args.target or "both"
+        args.target = args.target or ("trl" if args.task == "passes_tests" else "both")
     named = args.name or (f"{args.task}_reward".replace("llm_", "") if args.task else "")
     if args.source and not args.name:
         named = args.source.partition("*")[0].rpartition(":")[2]
@@ -152,11 +156,11 @@ def check_flags(args) -> None:
     need(args.base_url.startswith(("http://", "https://")), f"got --base_url {args.base_url!r}; expected http://…/v1")
 
 
-def copy_helper(name: str, folder: Path) -> dict:
+def copy_helper(name: str, folder: Path, beside: bool = False) -> dict:
     """Put NAME.py of the bundle beside the output, unless the file is found from there; say what was done."""
     target, original = folder / f"{name}.py", HELPERS / f"{name}.py"
     places = (target, folder / "scripts" / target.name, folder.parent / "scripts" / target.name)
-    found = next((place for place in places if place.is_file()), None)
+    found = next((place for place in places[: 1 if beside else 3] if place.is_file()), None)
     if found:
         differs = original.is_file() and found.read_bytes() != original.read_bytes()
         if differs:
@@ -173,6 +177,8 @@ def text_of(args) -> str:
         return inlined(args)
     if args.task == "final_number":
         return final_number_reward(args)
+    if args.task == "passes_tests":
+        return passes_tests_reward(args)
     text = new_reward(args) if args.task else ported(args)
     judged = args.target != "verl" or not args.data
     need(judged, "got --data with a reward for verl alone; expected --for both or trl, or --inline")
@@ -185,7 +191,7 @@ def write_reward(args, text: str) -> dict:
     report = {"wrote": str(path), "lines": len(text.splitlines()), "for": args.target}
     if args.inline:
         report["tried"] = compared(args, text)
-    elif args.task != "final_number":
+    elif args.task not in ("final_number", "passes_tests"):
         report["test"] = f"{Path(sys.executable).name} {path} --test"
     if args.target != "verl":
         report["trl"] = f"{path}:{args.name}"
@@ -195,14 +201,18 @@ def write_reward(args, text: str) -> dict:
         report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
     helper = TASKS[args.task].helper if args.task else ""
     if helper:
-        report |= copy_helper(helper, path.resolve().parent)
+        report |= copy_helper(helper, path.resolve().parent, beside=args.task == "passes_tests")
     before = path.read_bytes() if path.exists() else None
     path.write_text(text, encoding="utf-8")
     try:
         if args.data and not args.inline:
             report["tried"] = preflighted(args)
+        if args.task == "passes_tests":
+            report["tried"] = tried_on_programs(args)
     except UserError:
         path.unlink() if before is None else path.write_bytes(before)
+        if report.get("copied"):
+            Path(report["helper"]).unlink()
         raise
     return report
 

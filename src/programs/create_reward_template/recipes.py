@@ -57,6 +57,7 @@ TASKS = {
         helper="sandbox",
         columns="entry_point and setup, where the tests need them",
     ),
+    "passes_tests": Recipe("Pay for a program that passes its tests.", gold="tests", range="{0, 1}", helper="sandbox"),
     "qa": Recipe("Pay for the right short answer, and only that.", core=QA, cases=QA_CASES, range="{0, 1}"),
     "format": Recipe("Pay for the layout, whatever stands in it: a tenth of the weight, beside a check of content."),
     "llm_judge": Recipe(

@@ -1,0 +1,216 @@
+"""The shortest code reward, and the programs that it is tried on."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from parts.messages import UserError, need
+from programs.create_reward_template.assembly import put_in
+
+PASSES_TESTS = '''"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+
+TRL, and trainers with its contract: @FILE@:@NAME@; column @GOLD@: asserts, or what else sandbox.run_code takes.
+sandbox.py stands beside this file: standard library alone, on Linux. No program runs in the trainer's process.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from sandbox import run_many
+
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
+PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
+
+
+def program_of(completion) -> str:
+    """The last closed block of Python in a completion, a text or chat messages; "" without one."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    found, block = "", None
+    for line in (text or "").replace("\\r\\n", "\\n").split("\\n"):
+        mark = line.strip().lower()
+        if block is None and mark.endswith(("```python", "```py", "```python3")):
+            block = []
+        elif block is not None and mark == "```":
+            found, block = "\\n".join(block), None
+        elif block is not None:
+            block.append(line)
+    return found
+
+
+def @NAME@(prompts, completions, @GOLD@, **kwargs) -> list:
+    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    pairs = zip(completions, @GOLD@, strict=True)
+    verdicts = run_many([{"code": program_of(said), "tests": tests, **LIMITS} for said, tests in pairs])
+    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
+    if unfit:  # to leave such rows out of the training, return None for them
+        warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
+'''
+
+# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds.
+PROGRAMS = """
+# right: plain
+def f(x):
+    return 2 * x
+
+# right: a library
+from math import prod
+
+def f(x):
+    return prod([x, 2])
+
+# hostile: wrong
+def f(x):
+    return x + 1
+
+# hostile: no program
+
+# hostile: exit with success
+import os
+os._exit(0)
+
+# hostile: exit in the function
+def f(x):
+    raise SystemExit(0)
+
+# hostile: equal to everything
+class Equal(int):
+    def __eq__(self, other):
+        return True
+
+def f(x):
+    return Equal(7)
+
+# hostile: endless loop
+def f(x):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+# hostile: forged output
+import os
+for n in range(20):
+    try:
+        os.write(n, b'{"passed": 1, "total": 1}\\nOK\\n')
+    except OSError:
+        pass
+
+# hostile: patched builtins
+import builtins
+builtins.all = builtins.bool = lambda *a: True
+
+def f(x):
+    return None
+
+# hostile: killed parent
+import os
+
+def f(x):
+    os.kill(os.getppid(), 9)
+    return 7
+
+# hostile: memory
+def f(x):
+    return len(bytearray(1 << 36)) and 4
+
+# hostile: file deleted
+import os
+
+def f(x):
+    os.remove("@MARK@")
+    return 2 * x
+
+# hostile: file read
+def f(x):
+    return 2 * x if open("@MARK@").read() else 0
+
+# hostile: secret of the environment
+import os
+
+def f(x):
+    found = open(f"/proc/{os.getppid()}/environ").read() + open("/proc/self/environ").read() + str(os.environ)
+    return 2 * x if "TRIAL_SECRET" in found else 0
+
+# hostile: network
+import socket
+
+def f(x):
+    socket.create_connection(("127.0.0.1", @PORT@), timeout=2)
+    return 2 * x
+"""
+TRIAL = """
+import importlib.util, json, socket, sys
+path, name, column, programs = json.loads(sys.argv[1])
+spec = importlib.util.spec_from_file_location("tried", path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    port = str(server.getsockname()[1])
+    texts = ["```python\\n" + code.replace("@PORT@", port) + "\\n```" if code else "none" for code in programs]
+    said = [[{"role": "assistant", "content": text}] for text in texts]
+    rows = {"prompts": [""] * len(said), column: [["assert f(2) == 4"]] * len(said)}
+    scores = getattr(module, name)(completions=said, **rows)
+print(json.dumps({"scores": scores, "isolated": module.run_many.__globals__["DEFAULT"].isolated()}))
+"""
+# what the attacks of the sandbox's own tests say
+HOLDS = (
+    "endless loops, exits with success, objects equal to everything, forged output, patched judges, killed parents, "
+    "processes and files left behind, files deleted and read, network, secrets of the environment, memory, much output"
+)
+NOT_AGAINST = (
+    "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
+    "in the kernel"
+)
+RIGHT_AT_0 = (
+    "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
+    "that compare two objects of the program or pass it a function; no closed block of Python"
+)
+
+
+def passes_tests_reward(args) -> str:
+    """The text of the task passes_tests, which is TRL's form alone."""
+    need(args.target == "trl", f"got --for {args.target} with passes_tests; expected trl; try --task code")
+    return put_in(
+        PASSES_TESTS, file=Path(args.output or "my_reward.py").name, name=args.name, gold=args.gold_column or "tests"
+    )
+
+
+def tried_on_programs(args) -> dict:
+    """What the written reward pays for right and for hostile programs, and what holds of it.
+
+    Raises:
+        UserError: it raised, as it does where nothing isolates programs.
+    """
+    found = re.split(r"^# (right|hostile): (.*)\n", PROGRAMS, flags=re.MULTILINE)[1:]
+    kinds, names, codes = found[::3], found[1::3], found[2::3]
+    with tempfile.TemporaryDirectory() as folder:
+        mark = Path(folder, "keep")
+        mark.write_text("kept", encoding="utf-8")
+        programs = [code.strip().replace("@MARK@", str(mark)) for code in codes]
+        given = json.dumps([str(Path(args.output).resolve()), args.name, args.gold_column or "tests", programs])
+        environment = os.environ | {"TRIAL_SECRET": "told"}
+        done = subprocess.run([sys.executable, "-c", TRIAL, given], capture_output=True, text=True, env=environment)
+        lost = ["file deleted"] * (not mark.is_file())
+    if done.returncode <= 0 and not done.stdout.strip():
+        return {"ready": False, "ended": "a program ended the process that called the reward"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise UserError(f"got {last} from {args.output}; nothing is written; try sandbox.py --report")
+    told = json.loads(done.stdout.splitlines()[-1])
+    tried = list(zip(kinds, names, told["scores"], strict=True))
+    missed = [name for kind, name, score in tried if kind == "right" and score != 1.0]
+    paid = [name for kind, name, score in tried if kind == "hostile" and score] + lost
+    paid = list(dict.fromkeys(paid))
+    report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
+    report |= {"hostile_programs": [name for kind, name in zip(kinds, names, strict=True) if kind == "hostile"]}
+    report |= {"paid_of_them": paid, "isolated": told["isolated"]}
+    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0}
