@@ -3594,7 +3594,9 @@ def algorithm_of_trl(t: dict) -> tuple[dict, list[str]]:
             found["kl_estimator"] = "k2"
             notes.append("beta: ratio x k3 with several updates a batch has no equal; k2 has its gradient on-policy")
     if scale == "group":
-        notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4")
+        notes.append(
+            "the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded by 1e-6, or equal ones would count"
+        )
     if kind == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
     return found | {"kl_coef": t["beta"], "missing_eos_penalty": 0}, notes
@@ -4183,6 +4185,22 @@ class RewardBatcher:
         return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
 
 
+def bits_of(group_size: int) -> int:
+    """Bits of a number of which float32 adds up group_size equal ones exactly."""
+    return 24 - (group_size - 1).bit_length()
+
+
+def exact_in_means(score: float, group_size: int) -> float:
+    """The score to so few bits that float32 adds up a group of equal ones exactly, at most 1e-6 of it away.
+
+    verl's mean of eight 1.2 is 1.1999999; beside a deviation of 1e-7 and its epsilon of 1e-6 that makes advantages of
+    0.1 where there should be none.
+    """
+    bits = bits_of(group_size)
+    mantissa, exponent = math.frexp(score)
+    return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
+
+
 def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:
     """What verl gets for one completion; `acc`, its name for accuracy, is full marks of the first function."""
     first = next(iter(parts.values()), None)
@@ -4594,7 +4612,7 @@ def token_reward_manager():
             super().__init__(config, tokenizer, compute_score, **kwargs)
             given = config.reward.get("reward_kwargs") or {}
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
-            self.limit = config.data.max_response_length
+            self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
 
         async def run_single(self, data) -> dict:
@@ -4608,8 +4626,8 @@ def token_reward_manager():
             item.non_tensor_batch["extra_info"] |= given
             result = await super().run_single(data)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
-            return result
+            score = result["reward_score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return result | {"reward_score": exact_in_means(score, self.group_size)}
 
     return TokenRewardManager
 
@@ -4895,7 +4913,7 @@ def environment_loop(settings: LoopSettings):
                 response_mask=talk.response_mask,
                 response_logprobs=talk.rollout_logprobs if sample.with_logprobs else None,
                 routed_experts=sample.experts,
-                reward_score=score,
+                reward_score=exact_in_means(score, self.rollout_config.n),
                 num_turns=2 * len(talk.spans),
                 metrics={
                     "generate_sequences": sample.seconds,
@@ -5548,6 +5566,7 @@ COMPUTE_SCORE = '''
 # below: the call of verl {verl}, by verl_train.py --export
 COLUMNS, GOLD, GOLD_IS_JSON = {columns!r}, {gold!r}, {is_json!r}  # verl calls the column GOLD ground_truth
 WEIGHTS = {weights!r}
+BITS = {bits}  # of a score: float32 adds up a group of equal ones exactly, or verl makes advantages of 0.1 of eight 1.2
 
 
 def columns_of(ground_truth, extra_info) -> dict:
@@ -5572,7 +5591,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     }}
     total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
     named = {{("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}}
-    return {{**named, "score": float(total)}}
+    mantissa, exponent = math.frexp(total)
+    return {{**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}}
 '''
 
 RUN = """#!/usr/bin/env bash
@@ -5662,7 +5682,7 @@ SAME_AS_TRL = {
 
 OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
-    "COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
+    "BITS COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
 )
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
 
@@ -5720,7 +5740,7 @@ def call_of(function, columns: list[str], name: str) -> str:
     return f'        "{name}": {name}({", ".join(given)}){"" if one else "[0]"},'
 
 
-def reward_text(specs: list[str], rows: list[dict], columns: list[str]) -> str:
+def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_size: int) -> str:
     """verl_reward.py: the functions themselves, and verl's call."""
     source, weights = embedded_rewards(specs)
     fields = {row["extra_info"]["ground_truth_field"] for row in rows}
@@ -5738,16 +5758,19 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str]) -> str:
         gold="" if gold == "none" else gold,
         is_json=bool(form),
         weights=weights,
+        bits=bits_of(group_size),
         completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
         calls=calls,
     )
-    return with_json(source) + tail
+    return with_imports(source) + tail
 
 
-def with_json(source: str) -> str:
-    """Python source that imports json, behind its docstring and imports of __future__."""
+def with_imports(source: str) -> str:
+    """Python source that imports json and math, behind its docstring and imports of __future__."""
     tree, lines = ast.parse(source), source.splitlines()
-    if any(isinstance(n, ast.Import) and any(a.name == "json" and not a.asname for a in n.names) for n in tree.body):
+    imports = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    lacking = {"json", "math"} - {alias.name for alias in imports if not alias.asname}
+    if not lacking:
         return source
     head = 0
     for node in tree.body:
@@ -5759,7 +5782,8 @@ def with_json(source: str) -> str:
     while after and not after[0].strip():
         after.pop(0)
     gap = [] if after and after[0].startswith(("import ", "from ")) else [""] * 2
-    return "\n".join([*before, *[""] * bool(before), "import json", *gap, *after]) + "\n"
+    ours = [f"import {name}" for name in sorted(lacking)]
+    return "\n".join([*before, *[""] * bool(before), *ours, *gap, *after]) + "\n"
 
 
 def with_places(text: str, places: dict[str, str]) -> str:
@@ -5858,7 +5882,7 @@ def export_job(config: Config) -> int:
         job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
         names = names[: 4 if job.held_out else 3] + names[4:] * bool(config.from_trl)
         splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
-        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns)
+        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
     overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
     places = {job.folder: "$HERE", str(folder): "$HERE"}
     folder.mkdir(parents=True, exist_ok=True)

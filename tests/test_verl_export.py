@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from conftest import ROOT, TINY_LM, load_script
 
@@ -98,8 +99,11 @@ def test_scores_are_those_of_the_weighted_sum(port):
     row = rows_of(port / "train.parquet")[4]
     truth = row["reward_model"]["ground_truth"]
     texts = {"so #### 5": 1.2, "#### 4": 0.2, "": 0.0, "#### 5" + " " * 294: 1.1, "x" * 500: 0.0}
-    assert {t: round(score("d", t, truth, row["extra_info"])["score"], 9) for t in texts} == texts
-    assert score("d", "so #### 5", "5", {}) == {"correct": 1.0, "brief": 1.0, "score": 1.2}
+    got = {t: score("d", t, truth, row["extra_info"])["score"] for t in texts}
+    assert got == pytest.approx(texts, abs=1e-6)
+    assert score("d", "so #### 5", "5", {}) == {"correct": 1.0, "brief": 1.0, "score": got["so #### 5"]}
+    for value in got.values():  # a group of 8 equal ones is added up without rounding
+        assert all(float(np.float32(count) * np.float32(value)) == count * value for count in range(1, 9))
 
 
 def test_the_table_has_given_and_default_settings_beside_verls(port):

@@ -18,6 +18,7 @@ import types
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
 
@@ -45,6 +46,18 @@ def written(*flags: str, **changes) -> dict:
     config = config_of(*flags)
     verl.check_expressible(config)
     return {o.key: o.value for o in verl.make_overrides(config, layout(**changes))}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 9, 64, 256])
+def test_scores_are_so_coarse_that_equal_ones_add_up_exactly(size):
+    for score in (0.0, 1.0, -0.5, 0.1, 1.2, 1.3, -0.7, 123.456, 1e-8):
+        rounded = verl.exact_in_means(score, size)
+        assert abs(rounded - score) <= abs(score) * 2.0 ** (size.bit_length() - 24)
+        total = np.float32(0)
+        for count in range(1, size + 1):
+            total += np.float32(rounded)
+            assert float(total) == count * rounded
+    assert verl.exact_in_means(1.2, 8) == pytest.approx(1.2, abs=1e-6)
 
 
 @pytest.fixture

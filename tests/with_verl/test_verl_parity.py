@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conftest import load_script
 
 pytest.importorskip("verl", reason="verl is not installed here; run in its own environment")
 core = pytest.importorskip("verl.trainer.ppo.core_algos")
@@ -96,6 +97,21 @@ def test_advantages(ppo, ours, verl, tolerance, scores, mask):
     got = our_advantages(ppo, ours, scores, mask)
     assert got.abs().max() > 0.1
     close(got, verl_advantages(verl, scores, mask), tolerance)
+
+
+@pytest.mark.parametrize("score", [0.1, 0.3, 0.7, 1.2, 1.3])
+@pytest.mark.parametrize("size", [8, 16])
+def test_equal_scores_have_advantages_in_verl_unless_they_add_up_exactly(score, size):
+    launcher, estimator = load_script("verl_train"), core.get_adv_estimator_fn("grpo")
+
+    def largest(value):
+        rewards = torch.zeros(size, 3)  # float32, as verl has them
+        rewards[:, -1] = value
+        index = np.array(["one prompt"] * size, dtype=object)
+        return estimator(token_level_rewards=rewards, response_mask=torch.ones(size, 3), index=index)[0].abs().max()
+
+    assert largest(score) > 0.005, "verl's mean of equal scores is exact now: exact_in_means has no use any more"
+    assert largest(launcher.exact_in_means(score, size)) == 0
 
 
 @masks

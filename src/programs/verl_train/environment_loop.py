@@ -21,7 +21,7 @@ from parts.turn_bridge import TurnBridge
 from programs.verl_train.data import row_columns
 from programs.verl_train.gathering import Gathering
 from programs.verl_train.model_files import end_ids_of
-from programs.verl_train.rewards import REWARD_FAILED, named_scores, tell_failure
+from programs.verl_train.rewards import REWARD_FAILED, exact_in_means, named_scores, tell_failure
 
 ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
@@ -168,7 +168,7 @@ def environment_loop(settings: LoopSettings):
                 response_mask=talk.response_mask,
                 response_logprobs=talk.rollout_logprobs if sample.with_logprobs else None,
                 routed_experts=sample.experts,
-                reward_score=score,
+                reward_score=exact_in_means(score, self.rollout_config.n),
                 num_turns=2 * len(talk.spans),
                 metrics={
                     "generate_sequences": sample.seconds,

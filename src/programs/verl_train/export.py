@@ -21,13 +21,14 @@ from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_NAME, SAMPLER, TABLE
 from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import imported_files
+from programs.verl_train.rewards import bits_of
 from programs.verl_train.run_script import write_script
 from programs.verl_train.settings import VERL, Config
 from programs.verl_train.trl_source import TrlSource
 
 OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
-    "COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
+    "BITS COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
 )
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
 
@@ -85,7 +86,7 @@ def call_of(function, columns: list[str], name: str) -> str:
     return f'        "{name}": {name}({", ".join(given)}){"" if one else "[0]"},'
 
 
-def reward_text(specs: list[str], rows: list[dict], columns: list[str]) -> str:
+def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_size: int) -> str:
     """verl_reward.py: the functions themselves, and verl's call."""
     source, weights = embedded_rewards(specs)
     fields = {row["extra_info"]["ground_truth_field"] for row in rows}
@@ -103,16 +104,19 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str]) -> str:
         gold="" if gold == "none" else gold,
         is_json=bool(form),
         weights=weights,
+        bits=bits_of(group_size),
         completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
         calls=calls,
     )
-    return with_json(source) + tail
+    return with_imports(source) + tail
 
 
-def with_json(source: str) -> str:
-    """Python source that imports json, behind its docstring and imports of __future__."""
+def with_imports(source: str) -> str:
+    """Python source that imports json and math, behind its docstring and imports of __future__."""
     tree, lines = ast.parse(source), source.splitlines()
-    if any(isinstance(n, ast.Import) and any(a.name == "json" and not a.asname for a in n.names) for n in tree.body):
+    imports = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    lacking = {"json", "math"} - {alias.name for alias in imports if not alias.asname}
+    if not lacking:
         return source
     head = 0
     for node in tree.body:
@@ -124,7 +128,8 @@ def with_json(source: str) -> str:
     while after and not after[0].strip():
         after.pop(0)
     gap = [] if after and after[0].startswith(("import ", "from ")) else [""] * 2
-    return "\n".join([*before, *[""] * bool(before), "import json", *gap, *after]) + "\n"
+    ours = [f"import {name}" for name in sorted(lacking)]
+    return "\n".join([*before, *[""] * bool(before), *ours, *gap, *after]) + "\n"
 
 
 def with_places(text: str, places: dict[str, str]) -> str:
@@ -223,7 +228,7 @@ def export_job(config: Config) -> int:
         job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
         names = names[: 4 if job.held_out else 3] + names[4:] * bool(config.from_trl)
         splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
-        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns)
+        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
     overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
     places = {job.folder: "$HERE", str(folder): "$HERE"}
     folder.mkdir(parents=True, exist_ok=True)

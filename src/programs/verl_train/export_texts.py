@@ -5,6 +5,7 @@ COMPUTE_SCORE = '''
 # below: the call of verl {verl}, by verl_train.py --export
 COLUMNS, GOLD, GOLD_IS_JSON = {columns!r}, {gold!r}, {is_json!r}  # verl calls the column GOLD ground_truth
 WEIGHTS = {weights!r}
+BITS = {bits}  # of a score: float32 adds up a group of equal ones exactly, or verl makes advantages of 0.1 of eight 1.2
 
 
 def columns_of(ground_truth, extra_info) -> dict:
@@ -29,7 +30,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     }}
     total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
     named = {{("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}}
-    return {{**named, "score": float(total)}}
+    mantissa, exponent = math.frexp(total)
+    return {{**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}}
 '''
 
 RUN = """#!/usr/bin/env bash

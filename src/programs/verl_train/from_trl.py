@@ -60,7 +60,9 @@ def algorithm_of_trl(t: dict) -> tuple[dict, list[str]]:
             found["kl_estimator"] = "k2"
             notes.append("beta: ratio x k3 with several updates a batch has no equal; k2 has its gradient on-policy")
     if scale == "group":
-        notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4")
+        notes.append(
+            "the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded by 1e-6, or equal ones would count"
+        )
     if kind == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
     return found | {"kl_coef": t["beta"], "missing_eos_penalty": 0}, notes

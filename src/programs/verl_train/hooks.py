@@ -10,6 +10,7 @@ from parts.reward_texts import visible_text
 from parts.shaping import overlong_penalty
 from programs.verl_train.model_files import end_ids_of
 from programs.verl_train.names import OWN_NAME
+from programs.verl_train.rewards import exact_in_means
 
 
 def token_reward_manager():
@@ -23,7 +24,7 @@ def token_reward_manager():
             super().__init__(config, tokenizer, compute_score, **kwargs)
             given = config.reward.get("reward_kwargs") or {}
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
-            self.limit = config.data.max_response_length
+            self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
 
         async def run_single(self, data) -> dict:
@@ -37,8 +38,8 @@ def token_reward_manager():
             item.non_tensor_batch["extra_info"] |= given
             result = await super().run_single(data)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            result["reward_score"] -= missing + overlong_penalty(length, self.limit, self.share)
-            return result
+            score = result["reward_score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return result | {"reward_score": exact_in_means(score, self.group_size)}
 
     return TokenRewardManager
 
