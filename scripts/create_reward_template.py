@@ -18,7 +18,7 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
     final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 46 lines, tried on right and hostile programs when it is written
+    passes_tests  the same for TRL in 42 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
     llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
@@ -1606,13 +1606,15 @@ sandbox.py stands beside this file: standard library alone, on Linux. No program
 """
 
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sandbox import run_many
+from sandbox import run_code, run_many
 
 LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
+run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
 
@@ -1625,7 +1627,7 @@ def program_of(completion) -> str:
         if block is None and mark.endswith(("```python", "```py", "```python3")):
             block = []
         elif block is not None and mark == "```":
-            found, block = "\\n".join(block), None
+            found, block = textwrap.dedent("\\n".join(block)), None
         elif block is not None:
             block.append(line)
     return found

@@ -98,6 +98,8 @@ def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
     assert reward(["Double."] * 4, [right, wrong, "no program", [{"content": right}]], tests) == [1, 0, 0, 1]
     others = f"```bash\npip list\n```\n{right}\nIt prints:\n```\n8\n```"
     assert reward([""] * 3, [others, [], ""], tests[:3]) == [1, 0, 0]
+    item = "1. So:\n" + "".join(f"   {line}\n" for line in right.splitlines()[1:])  # a block inside a list
+    assert reward([""], [item], tests[:1]) == [1]
     with pytest.warns(UserWarning, match="tests that judge nothing: \\[1\\]"):
         assert reward([""] * 2, [right, right], [tests[0], ["not Python at all"]]) == [1, 0]
     with pytest.raises(ValueError, match="zip"):

@@ -910,7 +910,7 @@ def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
 def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     report = make(tmp_path, "--task", "passes_tests", "--name", "reward", name="code_reward.py")
     tried = report["tried"]
-    assert report["lines"] <= 40 and report["copied"] and (tmp_path / "sandbox.py").is_file()
+    assert report["lines"] <= 42 and report["copied"] and (tmp_path / "sandbox.py").is_file()
     assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 14
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 

@@ -18,13 +18,15 @@ sandbox.py stands beside this file: standard library alone, on Linux. No program
 """
 
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sandbox import run_many
+from sandbox import run_code, run_many
 
 LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
+run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
 
@@ -37,7 +39,7 @@ def program_of(completion) -> str:
         if block is None and mark.endswith(("```python", "```py", "```python3")):
             block = []
         elif block is not None and mark == "```":
-            found, block = "\\n".join(block), None
+            found, block = textwrap.dedent("\\n".join(block)), None
         elif block is not None:
             block.append(line)
     return found
