@@ -324,7 +324,13 @@ def _blocks(text: str) -> list[tuple[str, str]]:
     lines = text.split("\n")
     fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
     pairs = zip(fences[::2], fences[1::2], strict=False)
-    return [(lines[start].strip(" \t\r`").lower(), "\n".join(lines[start + 1 : end])) for start, end in pairs]
+    return [(lines[start].strip(" \t\r`").lower(), _inside(lines, start, end)) for start, end in pairs]
+
+
+def _inside(lines: list[str], start: int, end: int) -> str:
+    """The lines between two fences, less the indentation of the first one: a block may stand in a list."""
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    return re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
 
 
 def extract_code_block(text: str, language: str = "python") -> str:

@@ -3560,7 +3560,11 @@ def program_blocks(text: str) -> list[str]:
     lines = text.split("\n")
     fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
     pairs = zip(fences[::2], [*fences[1::2], len(lines)], strict=False)
-    blocks = [(lines[i].strip(" \t\r`").lower().partition(" ")[0], "\n".join(lines[i + 1 : j])) for i, j in pairs]
+    blocks = []
+    for i, j in pairs:
+        indent = len(lines[i]) - len(lines[i].lstrip())  # a block may stand in a list
+        content = re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[i + 1 : j]))
+        blocks.append((lines[i].strip(" \t\r`").lower().partition(" ")[0], content))
     named = [block for label, block in blocks if label in ("python", "py", "python3")]
     return named or [block for label, block in blocks if not label]
 

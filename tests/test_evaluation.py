@@ -1197,7 +1197,7 @@ def test_settings_from_yaml(ev, tmp_path):
         ("```python\na\n```\nOutput:\n```\n4\n```", ["a"]),
         ("```bash\npip\n```\nthen\n```python\na\n```", ["a"]),
         ("```\na\n```\n```\nb", ["a", "b"]),
-        ("  ```Py\n  a\n  ```", ["  a"]),
+        ("  ```Py\n  a\n    b\n  ```", ["a\n  b"]),
         ("```python3 title=x.py\na", ["a"]),
         ("```sql\na\n```", []),
         ("a", []),

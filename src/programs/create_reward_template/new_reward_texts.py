@@ -82,7 +82,8 @@ def program_of(text: str) -> str:
         return "\\n".join(lines)
     pairs = zip(fences[::2], fences[1::2], strict=False)
     blocks = {lines[i].strip(" \\t\\r`").lower(): lines[i + 1 : j] for i, j in pairs}
-    return "\\n".join(next((blocks[label] for label in ("python", "py", "python3", "") if label in blocks), []))
+    found = next((blocks[label] for label in ("python", "py", "python3", "") if label in blocks), [])
+    return textwrap.dedent("\\n".join(found))  # a block may stand in a list
 
 
 def score(text: str, row: dict) -> float | None:
@@ -113,6 +114,7 @@ CODE_CASES = [
     (DOUBLE, {"@GOLD@": TESTS}, 1.0),
     (DOUBLE, {"@GOLD@": [[[4], 8], [[-1], -2]], "entry_point": "double"}, 1.0),
     (f"```bash\npip list\n```\n{DOUBLE}\n```\n8\n```", {"@GOLD@": ["assert double(4) == 8"]}, 1.0),
+    ("1. So:\n   ```python\n   def f():\n       return 8\n   ```", {"@GOLD@": ["assert f() == 8"]}, 1.0),
     ("```python\nprint(2 * int(input()))\n```", {"@GOLD@": [{"input": "4\n", "output": "8"}]}, 1.0),
     (DOUBLE.replace("2 * x", "x + 4"), {"@GOLD@": TESTS}, 0.0),  # right for 4 only
     ("```python\nimport os\nos._exit(0)\n```", {"@GOLD@": ["assert double(4) == 8"]}, 0.0),

@@ -77,7 +77,7 @@ IMPORTS = [  # (a sign of use, the line)
     *((rf"\b{name}\.", f"import {name}") for name in ("asyncio", "functools", "hashlib", "importlib.util", "inspect")),
     (r"\bjson\.", "import json"),
     (r"\bhttp\.server\.", "import http.server"),
-    *((rf"\b{name}\.", f"import {name}") for name in ("math", "os", "re", "sys", "threading", "time")),
+    *((rf"\b{name}\.", f"import {name}") for name in ("math", "os", "re", "sys", "textwrap", "threading", "time")),
     (r"\burllib\.request\.", "import urllib.request"),
     *((rf"\b{name}\.", f"import {name}") for name in ("warnings", "zlib")),
     (r"\bThreadPoolExecutor\(", "from concurrent.futures import ThreadPoolExecutor"),
