@@ -4190,8 +4190,13 @@ def bits_of(group_size: int) -> int:
     return 24 - (group_size - 1).bit_length()
 
 
+def rounding_of(group_size: int) -> float:
+    """The largest share of a score by which exact_in_means changes it."""
+    return 2.0 ** -bits_of(group_size)
+
+
 def exact_in_means(score: float, group_size: int) -> float:
-    """The score to so few bits that float32 adds up a group of equal ones exactly, at most 1e-6 of it away.
+    """The score to so few bits that float32 adds up a group of equal ones exactly, within rounding_of of it.
 
     verl's mean of eight 1.2 is 1.1999999; beside a deviation of 1e-7 and its epsilon of 1e-6 that makes advantages of
     0.1 where there should be none.
@@ -5969,7 +5974,7 @@ def environment_findings(composed, rows, tokenizer, config: Config, job: Layout)
             tokens = (got.prompt_ids, got.response_ids, got.response_mask)
             same = tokens == (talk.prompt_ids, talk.response_ids, talk.response_mask)
             found += [] if same else [f"{where}: verl's loop has other tokens than our trainers"]
-            if not math.isclose(got.reward_score, score, abs_tol=1e-6):
+            if not math.isclose(got.reward_score, score, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
                 found.append(f"{where}: verl's loop scores {got.reward_score}, our trainers {score}")
             turns = got.num_turns // 2
             examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": got.reward_score})
@@ -6155,7 +6160,7 @@ def reward_findings(composed, rows, tokenizer, config: Config, job: Layout) -> t
                 continue
             got = float(result["reward_score"])
             examples.append({"row": row["index"], "completion": text[:60], "score": got})
-            if not math.isclose(got, expected, abs_tol=1e-6):
+            if not math.isclose(got, expected, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
                 found.append(
                     f"reward: row {row['index']}, completion {text[:60]!r}: verl gets {got}, our trainers {expected}"
                 )

@@ -52,7 +52,7 @@ def written(*flags: str, **changes) -> dict:
 def test_scores_are_so_coarse_that_equal_ones_add_up_exactly(size):
     for score in (0.0, 1.0, -0.5, 0.1, 1.2, 1.3, -0.7, 123.456, 1e-8):
         rounded = verl.exact_in_means(score, size)
-        assert abs(rounded - score) <= abs(score) * 2.0 ** (size.bit_length() - 24)
+        assert abs(rounded - score) <= abs(score) * verl.rounding_of(size)
         total = np.float32(0)
         for count in range(1, size + 1):
             total += np.float32(rounded)

@@ -25,7 +25,7 @@ from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.memory import memory_findings, memory_plan
 from programs.verl_train.model_files import model_shape
 from programs.verl_train.overrides import Layout
-from programs.verl_train.rewards import RewardBatcher
+from programs.verl_train.rewards import RewardBatcher, rounding_of
 from programs.verl_train.settings import INSTALL, VERL, Config
 from programs.verl_train.whole_batches import split_findings
 
@@ -206,7 +206,7 @@ def reward_findings(composed, rows, tokenizer, config: Config, job: Layout) -> t
                 continue
             got = float(result["reward_score"])
             examples.append({"row": row["index"], "completion": text[:60], "score": got})
-            if not math.isclose(got, expected, abs_tol=1e-6):
+            if not math.isclose(got, expected, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
                 found.append(
                     f"reward: row {row['index']}, completion {text[:60]!r}: verl gets {got}, our trainers {expected}"
                 )

@@ -11,6 +11,7 @@ from parts.shaping import length_penalty
 from programs.verl_train.data import row_columns
 from programs.verl_train.environment_job import environment_setup
 from programs.verl_train.overrides import Layout
+from programs.verl_train.rewards import rounding_of
 from programs.verl_train.settings import Config
 
 
@@ -79,7 +80,7 @@ def environment_findings(composed, rows, tokenizer, config: Config, job: Layout)
             tokens = (got.prompt_ids, got.response_ids, got.response_mask)
             same = tokens == (talk.prompt_ids, talk.response_ids, talk.response_mask)
             found += [] if same else [f"{where}: verl's loop has other tokens than our trainers"]
-            if not math.isclose(got.reward_score, score, abs_tol=1e-6):
+            if not math.isclose(got.reward_score, score, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
                 found.append(f"{where}: verl's loop scores {got.reward_score}, our trainers {score}")
             turns = got.num_turns // 2
             examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": got.reward_score})

@@ -55,8 +55,13 @@ def bits_of(group_size: int) -> int:
     return 24 - (group_size - 1).bit_length()
 
 
+def rounding_of(group_size: int) -> float:
+    """The largest share of a score by which exact_in_means changes it."""
+    return 2.0 ** -bits_of(group_size)
+
+
 def exact_in_means(score: float, group_size: int) -> float:
-    """The score to so few bits that float32 adds up a group of equal ones exactly, at most 1e-6 of it away.
+    """The score to so few bits that float32 adds up a group of equal ones exactly, within rounding_of of it.
 
     verl's mean of eight 1.2 is 1.1999999; beside a deviation of 1e-7 and its epsilon of 1e-6 that makes advantages of
     0.1 where there should be none.
