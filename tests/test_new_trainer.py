@@ -395,7 +395,7 @@ def test_the_saved_model_is_compared_with_the_start(tmp_path):
 @pytest.mark.long
 def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    broken = new.page_text("grpo").replace("- groups.mean(dim=1, keepdim=True)", "- 0.5")
+    broken = new.page_text("grpo").replace("- difference.mean(dim=1, keepdim=True)", "- 0.5")
     monkeypatch.setattr(new, "page_text", lambda kind: broken)
     code = new.main(["grpo", "mine.py", *GIVEN, *BATCH, "--reward", "my.py:reward", "--out", "run"])
     report = json.loads(capsys.readouterr().out)
