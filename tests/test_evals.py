@@ -94,6 +94,27 @@ def test_readme_states_the_counts():
     assert f"{len(CASES)} tasks" in text and f"{len(QUERIES)} queries" in text
 
 
+def test_readme_has_the_tables_of_the_records():
+    text, records = (ROOT / "evals" / "README.md").read_text(encoding="utf-8"), ROOT / "evals" / "records.jsonl"
+    for since, before in (("2026-11-24T15", "9"), ("", "2026-11-24T15")):
+        assert grade.table(grade.load_records(records), since, before) in text
+
+
+def test_a_table_has_medians_and_leaves_out_minutes_of_waiting(tmp_path, capsys):
+    given = [("with", 3, 1.0, {}), ("with", 5, 90.0, {"waited": True}), ("without", 8, 4.0, {"score": 0.5})]
+    rows = [
+        {"date": "2026-01-02", "task": "flat-run", "arm": arm, "calls": n, "minutes": m, "delivered": 1200} | more
+        for arm, n, m, more in given
+    ]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert grade.main(["table", str(tmp_path / "r.jsonl"), "--before", "2026-01-03"]) == 0
+    cells = capsys.readouterr().out.splitlines()[-1]
+    assert cells == "| flat-run | 2 / 1 | 4 / 8 (0.50) | 1 / 4 (0.25) | 1,200 / 1,200 | – | 0.5 |"
+    for bad, says in (({"task": "none"}, "of none"), ({"arm": "both"}, "arm both")):
+        (tmp_path / "r.jsonl").write_text(json.dumps(rows[0] | bad))
+        assert grade.main(["table", str(tmp_path / "r.jsonl")]) == 2 and says in capsys.readouterr().err
+
+
 # ------------------------------------------------------------------------------------------------ right answers
 
 
