@@ -268,6 +268,14 @@ def test_a_file_with_its_reward_inside_has_sorted_imports_and_short_lines(kind, 
     assert "--reward" not in (folder / "mine.py").read_text().split('"""')[1]  # the command at its top
 
 
+def test_a_run_that_ends_in_its_first_step_is_told(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    write = "import pathlib, sys; p = pathlib.Path('run'); p.mkdir(); (p / 'samples.jsonl').touch(); sys.exit('no')"
+    (folder / "mine.py").write_text(write)
+    found = new.trained("mine.py", [], str(TINY_LM), folder / "run")
+    assert found["exit_code"] == 1 and found["last_samples"] == [] and "by_answers" not in found
+
+
 def test_returns_are_told_by_the_number_of_answers():
     user, model = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
     shown = [user, model, user]  # an answer of the prompt is none of the model's

@@ -62,7 +62,7 @@ class LoggedRun:
         found = self.series.get(name) or {0: 0.0}
         step = onset(found) if step is None else step
         cause, change, source = ADVICE[id]
-        words = SETTINGS[self.trainer] | {"reward": next(iter(self.parts()), "NAME")}
+        words = SETTINGS[self.trainer] | {"reward": first_part(self)[0] if self.parts() else "NAME"}
         severity = "note" if note or id in NOTES else "finding"
         metric, value = self.names.get(name, name), found.get(step, 0.0)
         return Finding(id, severity, metric, step, value, saw, cause, [c.format(**words) for c in change], source)

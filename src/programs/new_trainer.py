@@ -357,7 +357,7 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
     if (out / "samples.jsonl").is_file():
         samples = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").split("\n") if line]
         found["last_samples"] = [{k: str(x)[:300] for k, x in sample.items()} for sample in samples[-2:]]
-        if "messages" in samples[-1]:
+        if samples and "messages" in samples[-1]:  # the file is empty where a run ends in its first step
             found["by_answers"] = by_answers(samples)
     if (out / "result.json").is_file():
         found |= json.loads((out / "result.json").read_text(encoding="utf-8"))

@@ -112,6 +112,7 @@ def test_equal_scores_have_advantages_in_verl_unless_they_add_up_exactly(score, 
 
     assert largest(score) > 0.005, "verl's mean of equal scores is exact now: exact_in_means has no use any more"
     assert largest(launcher.exact_in_means(score, size)) == 0
+    assert all(largest(exact) == 0 for exact in (0.0, 0.25, 0.5, 1.0))
 
 
 @masks
