@@ -269,6 +269,15 @@ def extract(source: str, names: list[str]) -> str:
     return text
 
 
+# ---------------------------------------------------------------------------- reward texts (src/parts/reward_texts.py)
+
+
+def trial_texts(gold: str) -> list[str]:
+    """Completions that rewards of all kinds tell apart."""
+    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
+    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -1945,12 +1954,6 @@ def inlined(args) -> str:
     return put_in(INLINE_HEAD + gap + "@KEPT@" + (INLINE_BATCH if batch else INLINE_ONE), **words, kept=kept)
 
 
-def texts_for(gold: str) -> list[str]:
-    """Completions that rewards of all kinds tell apart."""
-    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
-    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
-
-
 def outcome(function, *args, **kwargs) -> float | str:
     """The score of one completion, 0 for None, or what is raised."""
     try:
@@ -1997,7 +2000,7 @@ def compared(args, text: str) -> dict:
     (column,) = [n for n, p in parameters.items() if n not in own and p.kind in NAMED]
     scores = []
     for gold in golds_of(args, column):
-        for said in texts_for(gold):
+        for said in trial_texts(gold):
             given = {column: gold, "completion": said, "prompt": None}
             if not is_per_sample(original):
                 whole = [{"role": "assistant", "content": said}] if args.completions == "messages" else said

@@ -1032,6 +1032,12 @@ def text_of_answers(completion) -> str:
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
 
 
+def trial_texts(gold: str) -> list[str]:
+    """Completions that rewards of all kinds tell apart."""
+    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
+    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
+
+
 # ---------------------------------------------------------------------------- reward forms (src/parts/reward_forms.py)
 
 REWARD_FORMS = (
@@ -3779,6 +3785,46 @@ def hydra_value(value) -> str:
     return "'" + escaped.replace("'", "\\'") + "'"
 
 
+# ---------------------------------------------------------------- known names (src/programs/verl_train/known_names.py)
+
+NAMES_FILE = BUNDLE / "assets" / "verl_keys.txt"
+
+
+def known_names(engine: str) -> set[str]:
+    """Every key of verl's configuration with a model_engine; none for an engine that the file does not have."""
+    found, has_engine = set(), False
+    for line in NAMES_FILE.read_text(encoding="utf-8").splitlines()[1:]:
+        where, section, *names = line.split()
+        has_engine = has_engine or where == engine
+        if where in ("*", engine):
+            found |= {f"{section}.{name}".lstrip(".") for name in names}
+    return found if has_engine else set()
+
+
+def name_findings(overrides: list[Override]) -> list[str] | None:
+    """Findings about keys that verl's configuration does not have, or has where `+` adds; None where it is not known.
+
+    By Hydra's rules: KEY=VALUE and ~KEY want a key that is there, +KEY=VALUE one that is not (a dictionary may be
+    added to), ++KEY=VALUE takes either. Values are not looked at, nor are choices of groups (with @ or /) and hydra.*.
+    """
+    engines = [str(o.value) for o in overrides if o.key == "model_engine"] or ["dp"]
+    known, found = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
+    if not known:
+        return None
+    for override in overrides:
+        text = override.text()
+        key, bare = text.partition("=")[0], text.partition("=")[0].lstrip("+~")
+        if key.startswith("++") or bare.startswith("hydra.") or "@" in bare or "/" in bare:
+            continue
+        there = bare in known
+        if key.startswith("+") and there and not text.partition("=")[2].lstrip("'\"").startswith("{"):
+            found.append(f"key: got {text} ({override.source}), a key that verl {VERL} has; expected it without the +")
+        if not key.startswith("+") and not there:
+            what = f"key: got {text} ({override.source}), a key that verl {VERL} does not have"
+            found.append(what + (suggest(bare, sorted(known)) or "; expected one of its own; a new one takes a +"))
+    return found
+
+
 # ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
 
 
@@ -5629,7 +5675,8 @@ PORT = """# {source} in verl {verl}
 
 `bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
 else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
-Not run here: training on GPUs.
+
+{checked}- Not tried: training on GPUs.
 
 | TRL | value | verl |
 |---|---|---|
@@ -5681,6 +5728,68 @@ SAME_AS_TRL = {
     "seed": ("seed",),
     "save_steps": ("save_every",),
 }
+
+
+# -------------------------------------------------------------- export trial (src/programs/verl_train/export_trial.py)
+
+ROWS, SECONDS = 50, 2.0  # no more are tried, and none begun after that time: a function may be slow, or paid for
+
+
+def tried(specs: list[str], columns: list[str], text: str, rows: list[dict], group_size: int) -> dict:
+    """How the scores of an exported reward differ from the weighted sum of its functions, on rows of the data.
+
+    The functions get the completions of a row in one batch, the exported file one at a time, as verl calls it: one
+    that looks at its whole batch, or draws random numbers, differs.
+
+    Returns:
+        rows, completions, scores (up to six that were seen), difference (the largest), raised (the first error, or
+        ""), and unlike ((completion, score, exported score) where it is more than rounding, or None).
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "verl_reward.py")
+        file.write_text(text, encoding="utf-8")
+        port = import_file("export", str(file), str(file))
+    reward, started = Reward(specs), time.monotonic()
+    reward.silent = True  # that nothing applies to any completion here is no news
+    found = {"rows": 0, "completions": 0, "scores": set(), "difference": 0.0, "raised": "", "unlike": None}
+    for row in rows[:ROWS]:
+        if time.monotonic() > started + SECONDS:
+            break
+        truth, extra, known = row["reward_model"]["ground_truth"], row["extra_info"], row_columns(row)
+        prompt = row["prompt"][0]["content"] if extra.get("prompt_is_text") else row["prompt"]
+        ours, texts = {"prompt": prompt, "columns": {name: known.get(name) for name in columns}}, trial_texts(str(truth))
+        try:
+            scores = reward([ours] * len(texts), texts, [[] for _ in texts])[0]
+            theirs = [port.compute_score(row["data_source"], said, truth, extra)["score"] for said in texts]
+        except RewardError as error:
+            found["raised"] = found["raised"] or str(error)
+            continue
+        except Exception as error:  # what the functions raise is the user's
+            found["raised"] = found["raised"] or f"{type(error).__name__}: {error}"
+            continue
+        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
+        for said, one, two in zip(texts, scores, theirs, strict=True):
+            found["difference"] = max(found["difference"], abs(one - two))
+            if not math.isclose(one, two, rel_tol=rounding_of(group_size), abs_tol=1e-12):
+                found["unlike"] = found["unlike"] or (said, one, two)
+        found["scores"] |= {round(score, 4) for score in theirs}
+    return found | {"scores": sorted(found["scores"])[:6]}
+
+
+def told(found: dict) -> tuple[str, list[str]]:
+    """(What a trial says where all is well, or "", warnings)."""
+    warnings = []
+    if found["raised"]:
+        warnings.append(f"in a trial {found['raised']}; verl would go on without such a row, in silence")
+    if found["unlike"]:
+        said, one, two = found["unlike"]
+        what = f"completion {said!r} scores {one:g} in a batch, and {two:g} alone, as verl calls it"
+        warnings.append(f"{what}: the reward looks at its whole batch, or draws random numbers; try --print")
+    if not found["completions"] or found["unlike"]:
+        return "", warnings
+    scores = ", ".join(f"{score:g}" for score in found["scores"])
+    what = f"{found['completions']} completions of {found['rows']} rows have the functions' weighted sum as their score"
+    return f"{what}, to {found['difference']:.1g} ({scores} seen)", warnings
 
 
 # -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
@@ -5823,8 +5932,8 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
     return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 
 
-def port_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
-    """port.md: each setting of the TRL run, given or by default, and verl's; what has no equal."""
+def port_text(config: Config, overrides: list[Override], places: dict[str, str], checked: list[str]) -> str:
+    """port.md: each setting of the TRL run, given or by default, and verl's; what was checked; what has no equal."""
     source = TrlSource(config.from_trl)
     t, notes = source.config()[0], run_of_trl(config.from_trl, config, config.nodes * config.gpus_per_node)[1]
     given, rows = {*source.keywords("GRPOConfig")}, []
@@ -5838,6 +5947,7 @@ def port_text(config: Config, overrides: list[Override], places: dict[str, str])
         source=Path(config.from_trl).name,
         verl=VERL,
         table="\n".join(rows),
+        checked="".join(f"- {what}.\n" for what in checked),
         notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
         max_prompt=config.max_prompt_tokens,
         correction="" if config.mismatch == "none" else "; the correction is on",
@@ -5875,6 +5985,21 @@ def standing_alone(config: Config, job: Layout, overrides: list[Override], count
     return found
 
 
+def checked_export(config: Config, overrides: list[Override], reward: str, columns: list[str], rows: list) -> list[str]:
+    """What was found right of an export, by sentences; what was not is said.
+
+    Raises:
+        UserError: a key that verl's configuration does not have, which is one of --override.
+    """
+    named = name_findings(overrides)
+    need(not named, "; ".join(named or []))
+    right = [f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"] * (named is not None)
+    found, warnings = told(tried(reward_specs(config), columns, reward, rows, config.group_size))
+    for warning in warnings:
+        say(f"warning: {warning}")
+    return [*right, *[f"The reward was tried: {found}"] * bool(found)]
+
+
 def export_job(config: Config) -> int:
     """--export: write run.sh, verl_reward.py, the data, and port.md with --from_trl."""
     check_exportable(config)
@@ -5889,6 +6014,7 @@ def export_job(config: Config) -> int:
         splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
     overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
+    checked = checked_export(config, overrides, reward, job.columns, splits["train.parquet"])
     places = {job.folder: "$HERE", str(folder): "$HERE"}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
@@ -5896,12 +6022,14 @@ def export_job(config: Config) -> int:
         write_parquet_file(rows, folder / name)
     write_script(folder / "run.sh", run_text(config, overrides, places))
     if config.from_trl:
-        (folder / "port.md").write_text(port_text(config, overrides, places), encoding="utf-8")
+        (folder / "port.md").write_text(port_text(config, overrides, places, checked), encoding="utf-8")
         (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
     if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
         (folder / "run").rmdir()
     for name in names:
         tell(folder / name)
+    for what in checked:
+        say(f"checked: {what}")
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0
 
@@ -6587,6 +6715,9 @@ def check_written(config: Config) -> int:
     """--check --overrides: compose and validate with verl's own configuration; exit code 1 with findings."""
     check_alone(config)
     overrides = read_overrides(config.overrides)
+    named = None if importlib.util.find_spec("verl") else name_findings(trap_findings(overrides)[0])
+    if named is not None:
+        return report_names(overrides, named)
     need_verl()
     rest, findings = trap_findings(overrides)
     report = {"verl": VERL, "overrides": len(overrides)}
@@ -6601,6 +6732,20 @@ def check_written(config: Config) -> int:
             findings += start_findings(composed)
             report["settings"] = shown_settings(composed)
     tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
+    for finding in findings:
+        say(f"finding: {finding}")
+    return int(bool(findings))
+
+
+def report_names(overrides: list[Written], named: list[str]) -> int:
+    """What --check --overrides finds where verl is not installed: names, keys without effect, the reward's function."""
+    values = {o.key.lstrip("+"): str(o.value).strip("'\"") for o in overrides}
+    reward = [values.get(f"reward.custom_reward_function.{name}") for name in ("path", "name")]
+    findings = [*trap_findings(overrides)[1], *named]
+    findings += reward_file_findings(SimpleNamespace(path=reward[0], name=reward[1] or "compute_score"))
+    checked = "names of keys, keys without effect, the reward's function; no values, as verl is not installed here"
+    tell(json.dumps({"verl": VERL, "overrides": len(overrides), "checked": checked, "findings": findings}, indent=1))
+    say(f"note: {checked}; for those, {INSTALL}")
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))

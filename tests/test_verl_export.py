@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -115,6 +116,13 @@ def test_the_table_has_given_and_default_settings_beside_verls(port):
     assert any(line.startswith("- lr_scheduler_type linear") for line in lines)
 
 
+def test_what_was_checked_stands_in_port_md(port):
+    text = (port / "port.md").read_text()
+    assert "- Every key of `run.sh` is one that verl 0.9.1's configuration has, or takes with +.\n" in text
+    tried = re.search(r"- The reward was tried: (\d+) completions of (\d+) rows .*, to (\S+) \((.*) seen\)", text)
+    assert (tried[1], tried[2], tried[4]) == ("400", "40", "0, 0.2, 1.2") and float(tried[3]) < 1e-6
+
+
 def exported(tmp_path, reward, rows, *flags):
     """An export of settings, without TRL."""
     tmp_path.mkdir(exist_ok=True)
@@ -136,6 +144,37 @@ def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path):
     assert given == [f"data.train_files=[{tmp_path}/out/train.parquet,{tmp_path}/out/train.parquet]"]  # 8 rows of 16
     for text, expected in (("3 apples, 3 kg", 2.0), ("4 kg of 3", 1.0), ("none", 0.0)):
         assert score("d", text, row["reward_model"]["ground_truth"], row["extra_info"])["score"] == expected
+
+
+WHOLE_BATCH = """
+def near(completions, **kwargs):
+    return [1.0 / len(completions) for _ in completions]
+"""
+RAISING = """
+def near(completion, meta, **kwargs):
+    return float(completion.split()[0] == meta["unit"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        (WHOLE_BATCH, "scores 0.2 in a batch, and 2 alone, as verl calls it: the reward looks at its whole batch"),
+        (RAISING, "in a trial reward near, row 8, completion '': raised IndexError"),
+    ],
+)
+def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys, reward, told):
+    assert exported(tmp_path, reward, TEXT_ROWS) == 0
+    said = capsys.readouterr().err
+    assert f"warning: {'in a trial' if 'trial' in told else 'completion'}" in said and told in said
+    assert "checked: The reward" not in said
+
+
+def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys):
+    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, "--override=data.train_fles=x.parquet") == 2
+    error = capsys.readouterr().err
+    assert "data.train_fles=x.parquet" in error and "try data.train_files" in error and not (tmp_path / "out").exists()
+    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, "--override=+data.new=1") == 0
 
 
 @pytest.mark.parametrize(

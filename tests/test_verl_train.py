@@ -415,6 +415,37 @@ def test_a_reward_file_without_the_function_is_named(tmp_path, reward, told):
     assert verl.reward_file_findings(types.SimpleNamespace(path=None, name="compute_score")) == []
 
 
+BY_NAME = [
+    ("data.train_batch_size=64", None),
+    ("data.train_batchsize=64", "does not have; try data.train_batch_size"),
+    ("+data.train_batch_size=64", "expected it without the +"),
+    ("+data.apply_chat_template_kwargs={enable_thinking:false}", None),
+    ("++data.anything=1", None),
+    ("~actor_rollout_ref.actor.optim.lr", None),
+    ("~actor_rollout_ref.actor.optim.lrr", "does not have; try actor_rollout_ref.actor.optim.lr"),
+    ("actor_rollout_ref.actor.megatron.seed=1", "does not have"),
+    ("model_engine=megatron\nactor_rollout_ref.actor.megatron.seed=1", None),
+    ("actor_rollout_ref.actor.clip_ratio=0.3", "ignores it; try actor_rollout_ref.actor.clip_ratio_low"),
+    ("hydra.run.dir=/tmp/x", None),
+]
+
+
+@pytest.mark.parametrize(("lines", "told"), BY_NAME)
+def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, told):
+    (tmp_path / "o.txt").write_text(f"data.seed=1\n{lines}\n")
+    code = verl.main(["--check", "--overrides", str(tmp_path / "o.txt")])
+    said = capsys.readouterr()
+    report = json.loads(said.out)
+    assert code == (told is not None) == len(report["findings"]) and (told or "") in "".join(report["findings"])
+    assert "no values, as verl is not installed here" in report["checked"] and "setup-verl" in said.err
+
+
+def test_names_of_another_engine_want_verl(tmp_path, capsys):
+    (tmp_path / "o.txt").write_text("model_engine=veomni\ndata.seed=1\n")
+    assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 2
+    assert "got a Python without verl" in capsys.readouterr().err
+
+
 WRONG_FILES = [
     ("python3 -m verl.trainer.main_ppo", "without any; expected KEY=VALUE"),
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo 'data.seed=1", "line 2: got No closing quotation"),

@@ -1,4 +1,4 @@
-"""Texts that rewards see: of sampled ids, of chat turns."""
+"""Texts that rewards see: of sampled ids, of chat turns, of a trial."""
 
 
 def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
@@ -24,3 +24,9 @@ def text_of_answers(completion) -> str:
     if isinstance(completion, str):
         return completion
     return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
+def trial_texts(gold: str) -> list[str]:
+    """Completions that rewards of all kinds tell apart."""
+    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
+    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]

@@ -188,6 +188,23 @@ def test_each_old_key_is_where_todays_table_says():
             assert there(key) == (not plus), (trap, key)
 
 
+def test_names_are_those_of_the_installed_verl():
+    """assets/verl_keys.txt, which stands in where verl is not installed, and what Hydra says of the same overrides."""
+    done = subprocess.run([sys.executable, ROOT / "tools" / "verl_keys.py", "--check"], capture_output=True)
+    assert done.returncode == 0, "try .venv-verl/bin/python tools/verl_keys.py"
+    words = "data.train_batch_size=64 data.train_batchsize=64 +data.train_batch_size=64 ++data.anything=1 +data.new=1"
+    words += " +data.apply_chat_template_kwargs={enable_thinking:false} ++data.seed=1 +actor_rollout_ref.actor.optim.lr=1"
+    words += " ~actor_rollout_ref.actor.optim.lr ~actor_rollout_ref.actor.optim.lrr actor_rollout_ref.actor.optim.lrr=1"
+    words += " actor_rollout_ref.actor.megatron.seed=1 trainer.logger=[console] +reward.reward_kwargs.x=1"
+    verdicts = {}
+    for word in words.split():
+        key, _, value = word.partition("=")
+        override = launcher.Written(key, value if "=" in word else None, "here")
+        verdicts[word] = (bool(launcher.name_findings([override])), bool(launcher.compose_config([override])[1]))
+    assert {word: v for word, v in verdicts.items() if v[0] != v[1]} == {}
+    assert 5 <= sum(v[0] for v in verdicts.values()) < len(verdicts)
+
+
 def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
     """run.sh of --export, with and without flash_attn: each of its keys is verl's own, none needs our hooks."""
     shutil.copy(ROOT / "evals" / "files" / "trl_run.py", tmp_path)

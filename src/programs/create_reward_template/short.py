@@ -11,6 +11,7 @@ from pathlib import Path
 from parts.extracts import extract, imports_trainer
 from parts.messages import UserError, need
 from parts.reward_forms import find_reward, import_file, is_per_sample, weight_of
+from parts.reward_texts import trial_texts
 from parts.rows import read_rows
 from programs.create_reward_template.assembly import put_in
 from programs.create_reward_template.recipes import HELPERS
@@ -95,12 +96,6 @@ def inlined(args) -> str:
     return put_in(INLINE_HEAD + gap + "@KEPT@" + (INLINE_BATCH if batch else INLINE_ONE), **words, kept=kept)
 
 
-def texts_for(gold: str) -> list[str]:
-    """Completions that rewards of all kinds tell apart."""
-    right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
-    return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
-
-
 def outcome(function, *args, **kwargs) -> float | str:
     """The score of one completion, 0 for None, or what is raised."""
     try:
@@ -147,7 +142,7 @@ def compared(args, text: str) -> dict:
     (column,) = [n for n, p in parameters.items() if n not in own and p.kind in NAMED]
     scores = []
     for gold in golds_of(args, column):
-        for said in texts_for(gold):
+        for said in trial_texts(gold):
             given = {column: gold, "completion": said, "prompt": None}
             if not is_per_sample(original):
                 whole = [{"role": "assistant", "content": said}] if args.completions == "messages" else said

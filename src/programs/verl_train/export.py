@@ -15,9 +15,11 @@ from parts.presets import is_own
 from parts.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import write_parquet_file
 from programs.verl_train.export_texts import COMPUTE_SCORE, FEW, PORT, RUN, SAME_AS_TRL
+from programs.verl_train.export_trial import told, tried
 from programs.verl_train.from_trl import run_of_trl
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
+from programs.verl_train.known_names import name_findings
 from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_NAME, SAMPLER, TABLE
 from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import imported_files
@@ -164,8 +166,8 @@ def run_text(config: Config, overrides: list[Override], places: dict[str, str]) 
     return RUN.format(what=what, verl=VERL, cpus=cpus, overrides="\n".join(lines))
 
 
-def port_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
-    """port.md: each setting of the TRL run, given or by default, and verl's; what has no equal."""
+def port_text(config: Config, overrides: list[Override], places: dict[str, str], checked: list[str]) -> str:
+    """port.md: each setting of the TRL run, given or by default, and verl's; what was checked; what has no equal."""
     source = TrlSource(config.from_trl)
     t, notes = source.config()[0], run_of_trl(config.from_trl, config, config.nodes * config.gpus_per_node)[1]
     given, rows = {*source.keywords("GRPOConfig")}, []
@@ -179,6 +181,7 @@ def port_text(config: Config, overrides: list[Override], places: dict[str, str])
         source=Path(config.from_trl).name,
         verl=VERL,
         table="\n".join(rows),
+        checked="".join(f"- {what}.\n" for what in checked),
         notes="\n".join(f"- {note}." for note in notes) or "- Nothing of this run's settings.",
         max_prompt=config.max_prompt_tokens,
         correction="" if config.mismatch == "none" else "; the correction is on",
@@ -216,6 +219,21 @@ def standing_alone(config: Config, job: Layout, overrides: list[Override], count
     return found
 
 
+def checked_export(config: Config, overrides: list[Override], reward: str, columns: list[str], rows: list) -> list[str]:
+    """What was found right of an export, by sentences; what was not is said.
+
+    Raises:
+        UserError: a key that verl's configuration does not have, which is one of --override.
+    """
+    named = name_findings(overrides)
+    need(not named, "; ".join(named or []))
+    right = [f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"] * (named is not None)
+    found, warnings = told(tried(reward_specs(config), columns, reward, rows, config.group_size))
+    for warning in warnings:
+        say(f"warning: {warning}")
+    return [*right, *[f"The reward was tried: {found}"] * bool(found)]
+
+
 def export_job(config: Config) -> int:
     """--export: write run.sh, verl_reward.py, the data, and port.md with --from_trl."""
     check_exportable(config)
@@ -230,6 +248,7 @@ def export_job(config: Config) -> int:
         splits = {name: parquet_rows(Path(job_folder) / name) for name in names if name.endswith("parquet")}
         reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
     overrides = standing_alone(config, job, overrides, len(splits["train.parquet"]))
+    checked = checked_export(config, overrides, reward, job.columns, splits["train.parquet"])
     places = {job.folder: "$HERE", str(folder): "$HERE"}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
@@ -237,11 +256,13 @@ def export_job(config: Config) -> int:
         write_parquet_file(rows, folder / name)
     write_script(folder / "run.sh", run_text(config, overrides, places))
     if config.from_trl:
-        (folder / "port.md").write_text(port_text(config, overrides, places), encoding="utf-8")
+        (folder / "port.md").write_text(port_text(config, overrides, places, checked), encoding="utf-8")
         (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
     if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
         (folder / "run").rmdir()
     for name in names:
         tell(folder / name)
+    for what in checked:
+        say(f"checked: {what}")
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0

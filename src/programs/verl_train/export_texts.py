@@ -63,7 +63,8 @@ PORT = """# {source} in verl {verl}
 
 `bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
 else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
-Not run here: training on GPUs.
+
+{checked}- Not tried: training on GPUs.
 
 | TRL | value | verl |
 |---|---|---|

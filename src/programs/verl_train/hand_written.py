@@ -3,18 +3,21 @@
 import ast
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from parts.messages import UserError, need, say, suggest, tell
 from programs.verl_train.checks import compose_config, missing_engine, need_verl, parquet_length, validation_findings
 from programs.verl_train.engine_overrides import cpus_needed
 from programs.verl_train.hydra import Override
+from programs.verl_train.known_names import name_findings
 from programs.verl_train.names import ACTOR, CORRECTION, FSDP, MODEL, REF, ROLLOUT
-from programs.verl_train.settings import VERL, Config
+from programs.verl_train.settings import INSTALL, VERL, Config
 from programs.verl_train.shell_scripts import UNRUN, shell_overrides, starts_verl
 
 IGNORED, GONE = "ignores it", "no longer has it"
@@ -270,6 +273,9 @@ def check_written(config: Config) -> int:
     """--check --overrides: compose and validate with verl's own configuration; exit code 1 with findings."""
     check_alone(config)
     overrides = read_overrides(config.overrides)
+    named = None if importlib.util.find_spec("verl") else name_findings(trap_findings(overrides)[0])
+    if named is not None:
+        return report_names(overrides, named)
     need_verl()
     rest, findings = trap_findings(overrides)
     report = {"verl": VERL, "overrides": len(overrides)}
@@ -284,6 +290,20 @@ def check_written(config: Config) -> int:
             findings += start_findings(composed)
             report["settings"] = shown_settings(composed)
     tell(json.dumps(report | {"findings": findings}, indent=1, ensure_ascii=False))
+    for finding in findings:
+        say(f"finding: {finding}")
+    return int(bool(findings))
+
+
+def report_names(overrides: list[Written], named: list[str]) -> int:
+    """What --check --overrides finds where verl is not installed: names, keys without effect, the reward's function."""
+    values = {o.key.lstrip("+"): str(o.value).strip("'\"") for o in overrides}
+    reward = [values.get(f"reward.custom_reward_function.{name}") for name in ("path", "name")]
+    findings = [*trap_findings(overrides)[1], *named]
+    findings += reward_file_findings(SimpleNamespace(path=reward[0], name=reward[1] or "compute_score"))
+    checked = "names of keys, keys without effect, the reward's function; no values, as verl is not installed here"
+    tell(json.dumps({"verl": VERL, "overrides": len(overrides), "checked": checked, "findings": findings}, indent=1))
+    say(f"note: {checked}; for those, {INSTALL}")
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))
