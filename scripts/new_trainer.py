@@ -25,8 +25,8 @@ loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
 conversations the mean return, and that of the logged ones by their number of answers), what diagnose.py found, whether
-the saved model loads and by how much its weights differ from the start's. Progress goes to stderr. Ctrl-C and SIGTERM
-end the training early, saved and evaluated.
+the saved model loads, by how much its weights differ from the start's, and its accuracy by transformers' own generate.
+Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -42,6 +42,7 @@ import difflib
 import json
 import os
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -368,6 +369,49 @@ def saved(start: str, out: Path) -> dict:
     return {"loads": True, "largest_weight_change": change}
 
 
+def answered(model, tokenizer, ids: list[list[int]], **how) -> list[str]:
+    """The completions of prompts by transformers' own generate, without the end token; `how` are its settings."""
+    import torch
+    from transformers import GenerationConfig
+
+    width, texts, ends = max(map(len, ids)), [], model.generation_config.eos_token_id
+    ends = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+    model.generation_config = GenerationConfig(eos_token_id=ends or None, pad_token_id=(ends or [0])[0])  # no penalties
+    for i in range(0, len(ids), 64):
+        part = ids[i : i + 64]
+        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
+        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
+        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
+            end = next((n for n, token in enumerate(new) if token in ends), len(new))
+            texts.append(tokenizer.decode(new[:end]))
+    return texts
+
+
+def by_generate(file: str, out: Path) -> dict:
+    """The held-out accuracy of the saved model by transformers' own generate, greedy and at the run's temperature.
+
+    The script's rows and reward, its own sampling and evaluation not: {"rows": at most 256, "greedy": share of scores
+    of 1 and above, "sampled": the same}.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    page = runpy.run_path(file)
+    config = page["Config"](**json.loads((out / "settings.json").read_text(encoding="utf-8")))
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32).to(device).eval()
+    rows, reward = page["load_rows"](config, tokenizer, config.eval_data)[:256], page["load_reward"](config.reward)
+    torch.manual_seed(config.seed)
+    sampled = {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
+    found = {"rows": len(rows)}
+    for name, how in {"greedy": {"do_sample": False}, "sampled": sampled}.items():
+        ids = [row["prompt_ids"] for row in rows]
+        texts = answered(model, tokenizer, ids, max_new_tokens=config.max_new_tokens, **how)
+        found[name] = round(sum(score >= 1 for score in reward(rows, texts)) / len(rows), 4)
+    return found
+
+
 def prompts_of(file: str) -> list[str]:
     """The prompts of a JSONL file as text; of a file that is none, nothing, as the page says what is wrong with it."""
     try:
@@ -412,6 +456,12 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
             "findings": [x for x in judged["findings"] if x["severity"] == "finding"],
             "saved_model": saved(model, out),
         }
+        settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
+        if settings.get("eval_data") and settings.get("reward") and found["saved_model"]["loads"]:
+            try:
+                found["saved_model"]["by_generate"] = by_generate(file, out)
+            except (Exception, SystemExit) as error:  # a page ends by SystemExit
+                found["saved_model"]["by_generate"] = f"{type(error).__name__}: {error}"
     return found
 
 

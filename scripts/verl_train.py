@@ -5757,7 +5757,10 @@ def tried(specs: list[str], columns: list[str], text: str, rows: list[dict], gro
             break
         truth, extra, known = row["reward_model"]["ground_truth"], row["extra_info"], row_columns(row)
         prompt = row["prompt"][0]["content"] if extra.get("prompt_is_text") else row["prompt"]
-        ours, texts = {"prompt": prompt, "columns": {name: known.get(name) for name in columns}}, trial_texts(str(truth))
+        ours, texts = (
+            {"prompt": prompt, "columns": {name: known.get(name) for name in columns}},
+            trial_texts(str(truth)),
+        )
         try:
             scores = reward([ours] * len(texts), texts, [[] for _ in texts])[0]
             theirs = [port.compute_score(row["data_source"], said, truth, extra)["score"] for said in texts]
@@ -5993,7 +5996,8 @@ def checked_export(config: Config, overrides: list[Override], reward: str, colum
     """
     named = name_findings(overrides)
     need(not named, "; ".join(named or []))
-    right = [f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"] * (named is not None)
+    keys = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
+    right = [keys] * (named is not None)
     found, warnings = told(tried(reward_specs(config), columns, reward, rows, config.group_size))
     for warning in warnings:
         say(f"warning: {warning}")

@@ -14,6 +14,7 @@ import time
 import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 new = load_script("new_trainer")
 REWARD = '''"""A reward."""
@@ -148,6 +149,35 @@ def load_source(source: str):
         del sys.modules["page"]
 
 
+def test_completions_by_generate_are_the_most_probable_tokens(tmp_path):
+    """Whatever the model's own settings of sampling say, with pads before shorter prompts, and cut at the end token."""
+    model, tokenizer = (x.from_pretrained(TINY_LM) for x in (AutoModelForCausalLM, AutoTokenizer))
+    ends = {tokenizer.eos_token_id, model.generation_config.eos_token_id}
+    model.generation_config.update(repetition_penalty=5.0, no_repeat_ngram_size=1, do_sample=True, temperature=9.0)
+    prompts = [tokenizer.encode(f"<|user|>{text}<|end|><|assistant|>") for text in ("1+1=", "27+31=")]
+    found = new.answered(model, tokenizer, prompts, max_new_tokens=24, do_sample=False)
+    for prompt, text in zip(prompts, found, strict=True):
+        ids = list(prompt)
+        while len(ids) < len(prompt) + 24 and ids[-1] not in ends | {None}:
+            with torch.no_grad():
+                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+        assert text == tokenizer.decode([i for i in ids[len(prompt) :] if i not in ends]) and text
+
+
+def test_the_accuracy_by_generate_is_not_the_scripts_own(folder, monkeypatch):
+    """A page whose evaluation, or sampling, says what it likes does not reach it."""
+    page = new.page_text("grpo").replace("new = dist.argmax(-1, keepdim=True)", "new = dist.argmin(-1, keepdim=True)")
+    (folder / "mine.py").write_text(page)
+    settings = {"model": str(TINY_LM), "data": "train.jsonl", "reward": "my.py:reward", "eval_data": "test.jsonl"}
+    monkeypatch.chdir(folder)
+    (folder / "run").mkdir()
+    for x in (AutoModelForCausalLM, AutoTokenizer):
+        x.from_pretrained(TINY_LM).save_pretrained(folder / "run")
+    (folder / "run" / "settings.json").write_text(json.dumps(settings | {"max_new_tokens": 24, "temperature": 1e-4}))
+    found = new.by_generate("mine.py", folder / "run")
+    assert found["rows"] == 8 and found["greedy"] == found["sampled"] > 0  # so cold that it is greedy
+
+
 @pytest.mark.long
 def test_one_command_writes_checks_trains_and_judges(folder):
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", *"--steps 2 --out run".split()]
@@ -159,7 +189,9 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short to judge" and len(run["last_samples"]) == 2
     assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 8
+    found = run["saved_model"].pop("by_generate")
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
+    assert (found["rows"], found["greedy"]) == (8, round(run["after"], 4)) and 0 <= found["sampled"] <= 1
     again = report["command"].replace("--out run", "--out again").split()
     assert (
         subprocess.run([sys.executable, *again[1:]], cwd=folder, env=script_env(), capture_output=True).returncode == 0
@@ -460,6 +492,7 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
     text = " ".join((ROOT / "SKILL.md").read_text(encoding="utf-8").partition("## Rules")[0].split())
     settings = re.search(r"name become the file's defaults; else they are, (.*?)\. `--change`", text)[1]
     pages = [new.PAGES, [p for p in new.PAGES if p != "distillation"], ["grpo", "multi_turn"], ["ppo"]]
+    pages.append([p for p in new.PAGES if p != "ppo"])
     for kinds, names in zip(pages, re.findall(r"`(--[^`]+ [0-9][^`]*)`", settings), strict=True):
         for kind in kinds:
             Config = load_module(ROOT / "templates" / f"{kind}.py", f"page_{kind}").Config

@@ -10,7 +10,7 @@ from pathlib import Path
 
 TARGET = Path(__file__).resolve().parents[1] / "assets" / "verl_keys.txt"
 ENGINES = ("dp", "megatron")
-HEAD = """# Names in the configuration of verl {version}, by tools/verl_keys.py: an engine (* is both), a section, its names.
+HEAD = """# Names in the configuration of verl {version}, by tools/verl_keys.py: engine (*: both), section, names.
 """
 
 

@@ -193,7 +193,8 @@ def test_names_are_those_of_the_installed_verl():
     done = subprocess.run([sys.executable, ROOT / "tools" / "verl_keys.py", "--check"], capture_output=True)
     assert done.returncode == 0, "try .venv-verl/bin/python tools/verl_keys.py"
     words = "data.train_batch_size=64 data.train_batchsize=64 +data.train_batch_size=64 ++data.anything=1 +data.new=1"
-    words += " +data.apply_chat_template_kwargs={enable_thinking:false} ++data.seed=1 +actor_rollout_ref.actor.optim.lr=1"
+    words += " +data.apply_chat_template_kwargs={enable_thinking:false} ++data.seed=1"
+    words += " +actor_rollout_ref.actor.optim.lr=1"
     words += " ~actor_rollout_ref.actor.optim.lr ~actor_rollout_ref.actor.optim.lrr actor_rollout_ref.actor.optim.lrr=1"
     words += " actor_rollout_ref.actor.megatron.seed=1 trainer.logger=[console] +reward.reward_kwargs.x=1"
     verdicts = {}

@@ -227,7 +227,8 @@ def checked_export(config: Config, overrides: list[Override], reward: str, colum
     """
     named = name_findings(overrides)
     need(not named, "; ".join(named or []))
-    right = [f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"] * (named is not None)
+    keys = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
+    right = [keys] * (named is not None)
     found, warnings = told(tried(reward_specs(config), columns, reward, rows, config.group_size))
     for warning in warnings:
         say(f"warning: {warning}")
