@@ -499,6 +499,7 @@ GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one 
 # ------------------------------------------------------------------------ finding advice (src/parts/finding_advice.py)
 
 OURSELVES = "our heuristic: "
+IF_CUT = "if completions are cut"  # advice that ends so is left out where the log shows that none are
 # finding: (likely cause, what to change, source)
 ADVICE = {
     "not-finite": (
@@ -516,7 +517,7 @@ ADVICE = {
             "where they have no full marks the function is at fault: mend it",
             "where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, "
             "partial credit, or a warm start (scripts/warm_start.py); near 1: harder prompts",
-            "raise {length} if completions are cut",
+            "raise {length} " + IF_CUT,
             "then begin anew from the first model, no resume; a loss near 0 stays normal, a gradient of 0 does not",
         ],
         "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",
@@ -1538,6 +1539,7 @@ def check_memory(run: LoggedRun):
 
 # ------------------------------------------------------------------------------------ findings (src/parts/findings.py)
 
+RARELY = 0.01  # share of completions below which a length limit explains nothing
 TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
 
 
@@ -1588,16 +1590,21 @@ def check_constant(run: LoggedRun):
     if is_constant(run) and not is_solved(run) and not collapse(run):
         value, name = late(run, "score"), "score_std" if "score_std" in run.series else "score"
         saw = f"all completions of nearly every step scored the same, {value:.4g} in {span(run, 'score')}"
-        if "truncated" in run.series:
-            cut = late(run, "truncated")
-            saw += f"; {cut:.0%} of them were cut by the length limit" * (cut > 0.2) + "; none was cut" * (cut == 0)
+        cut = run.values("truncated")
+        if cut:
+            share = late(run, "truncated")
+            saw += f"; {share:.0%} of them were cut by the length limit" * (share > 0.2)
+            saw += "; none was cut" * (not any(cut))
         if run.values("grad_norm") and not any(run.values("grad_norm")):
             rates = run.values("lr")
             given = f" (it was up to {max(rates):.3g})" if rates and max(rates) > 0 else ""
             by_size = given and 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
             given = given.replace(")", "; the 0 in the settings means by size)") if by_size else given
             saw += f". So advantages and gradients are 0 at each step: loss and learning rate{given} are no cause"
-        yield run.find("constant-reward", name, saw)
+        finding = run.find("constant-reward", name, saw)
+        if cut and max(statistics.mean(cut), late(run, "truncated")) < RARELY:
+            finding.change = [advice for advice in finding.change if not advice.endswith(IF_CUT)]
+        yield finding
 
 
 def check_signal(run: LoggedRun):

@@ -1962,6 +1962,8 @@ class Sandbox:
 
     def start(self) -> None:
         """Start the server; it ends when this process does."""
+        if __name__ == "__main__" and sys.argv[1:2] == ["--server"]:  # else each server would start the next
+            raise SandboxError("got run_code called where this file starts; expected it below `if __name__ ==`")
         packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
         self.owner = os.getpid()
         self.control, theirs = socket.socketpair()

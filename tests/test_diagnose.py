@@ -111,6 +111,23 @@ def test_equal_scores_are_told_from_a_learning_rate_that_is_too_low(tmp_path):
     assert "none was cut" not in saw("grpo_never", **constant, **{"rollout/truncated_frac": 0.1})
 
 
+@pytest.mark.parametrize(
+    ("shares", "advised"),
+    [([0.0], False), ([0.005], False), ([0.02], True), ([0.25], True), ([0.0, 0.0, 0.0, 0.5], True), ([None], True)],
+)
+def test_a_longer_limit_is_advised_for_equal_scores_unless_the_log_shows_that_none_were_cut(shares, advised, tmp_path):
+    rows = rows_of("grpo_never")
+    for row in rows:
+        row.pop("rollout/truncated_frac", None)
+        if row["step"] and shares != [None]:
+            row["rollout/truncated_frac"] = shares[row["step"] % len(shares)]
+    found = diagnose.diagnose(diagnose.load_run(str(write_run(tmp_path / "run", rows, config_of("grpo_never")))))[0]
+    finding = next(found for found in found if found.id == "constant-reward")
+    assert ("raise --max_completion_length if completions are cut" in finding.change) is advised
+    assert ("none was cut" in finding.saw) is (not any(shares) and shares != [None])
+    assert len(finding.change) == 4 + advised
+
+
 def test_material_is_small():
     assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 350_000
 

@@ -5,6 +5,7 @@ import http.server
 import itertools
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import threading
 import time
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, load_module, load_script, run_script, script_env
@@ -911,47 +913,107 @@ def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     report = make(tmp_path, "--task", "passes_tests", "--name", "reward", name="code_reward.py")
     tried = report["tried"]
     assert report["lines"] <= 42 and report["copied"] and (tmp_path / "sandbox.py").is_file()
-    assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 14
+    assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 20
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 
 
-# what a sandbox would be without a layer: the name of the program that it then pays
+# what a sandbox would be without its walls, and the names of the programs that then pay or leave a trace
+TRACES = {"file deleted", "file changed", "files left behind", "process left behind", "much output"}
+OBJECTS = {"equal to everything", "object that answers every name"}
+OPEN = TRACES | OBJECTS | {"file read", "secret of the environment", "network"}
+EXITS = {"exit with success", "exit in the function"}
 BROKEN = {
-    "all pass": ("lambda jobs: [run_code('def f(x): return 4', ['assert f(2) == 4'])] * len(jobs)", "wrong"),
-    "no process": ("lambda jobs: [in_process(**job) for job in jobs]", "network"),
+    "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting"}),
+    "no process": ("lambda jobs: [in_process(**job) for job in jobs]", OPEN),
+    "a plain process": ("lambda jobs: [in_a_process(**job) for job in jobs]", OPEN | EXITS),
+    "right scores, traces left": (
+        "lambda jobs: [in_a_process(**job, seen=False) and run_code(**job) for job in jobs]",
+        TRACES,
+    ),
     "ends with the program": (
         "lambda jobs: [in_process(**job) for job in jobs if exec(job['code'], {}) is None]",
-        "ended",
+        None,
     ),
     "raises": ("lambda jobs: 1 / 0", None),
 }
-IN_PROCESS = """
+# Programs that would hang, end the process itself, kill its parent, break its builtins or fill the memory are left out.
+# Nothing may run at import: the sandbox's own server, which starts from the same file, would start a server, and so on.
+STAND_INS = """
+def verdict(passed):
+    return run_code(f"def f(x): return {4 if passed else 5}", ["assert f(2) == 4"])
+
+
 def in_process(code, tests, **limits):
-    space, verdict = {}, run_code("def f(x): return 5", ["assert f(2) == 4"])
-    if any(word in code.lower() for word in ("exit", "while true", "kill", "builtins", "1 << 36", "write")):
-        return verdict
+    ends = ("SystemExit", "import os\\nos._exit", "while True", "getppid(), 9", "builtins", "1 << 36", "range(20)")
+    if any(part in code for part in ends):
+        return verdict(False)
+    space = {}
     try:
         exec(code, space)
         exec(tests[0], space)
     except Exception:
-        return verdict
-    return run_code("def f(x): return 4", ["assert f(2) == 4"])
+        return verdict(False)
+    return verdict(True)
+
+
+def in_a_process(code, tests, seen=True, **limits):
+    if any(part in code for part in ("while True", "getppid(), 9", "1 << 36")):
+        return verdict(False)
+    return verdict(subprocess.run([sys.executable, "-c", code + "\\n" + tests[0]], capture_output=seen).returncode == 0)
 """
+
+
+def with_stand_in(folder, stand_in) -> list:
+    """Plant a sandbox.py whose run_many is this; returns the flags that write a reward beside it."""
+    head, main, end = (ROOT / "scripts" / "sandbox.py").read_text().partition('if __name__ == "__main__":')
+    (folder / "sandbox.py").write_text(f"{head}{STAND_INS}\n\nrun_many = {stand_in}\n\n\n{main}{end}")
+    return ["--task", "passes_tests", "--output", folder / "code_reward.py"]
 
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_code_reward_that_pays_hostile_programs_is_found(how, tmp_path):
     stand_in, pays = BROKEN[how]
-    head, main, end = (ROOT / "scripts" / "sandbox.py").read_text().partition('if __name__ == "__main__":')
-    (tmp_path / "sandbox.py").write_text(f"{head}{IN_PROCESS}\n\nrun_many = {stand_in}\n\n\n{main}{end}")
-    flags = ["--task", "passes_tests", "--output", tmp_path / "code_reward.py"]
-    done = run_script("create_reward_template", *flags)
-    if pays is None:
+    done = run_script("create_reward_template", *with_stand_in(tmp_path, stand_in))
+    if how == "raises":
         assert done.returncode == 2 and "ZeroDivisionError" in done.stderr and "sandbox.py --report" in done.stderr
         assert not (tmp_path / "code_reward.py").exists() and (tmp_path / "sandbox.py").exists()
         return
     found = json.loads(done.stdout)["tried"]
-    assert done.returncode == 1 and not found["ready"] and pays in found.get("paid_of_them", found), found
+    assert done.returncode == 1 and not found["ready"], found
+    if pays is None:
+        assert "ended the process" in found["ended"], found
+    elif how == "all pass":
+        assert [*found["paid_of_them"]] == found["hostile_programs"] and pays <= {*found["paid_of_them"]}, found
+    else:
+        assert {*found["paid_of_them"]} == pays, found
+
+
+def test_a_file_or_process_left_elsewhere_is_found_and_removed(tmp_path):
+    folder = tmp_path / f"trial{os.getpid()}"
+    (folder / "here").mkdir(parents=True)
+    for i in "012":
+        (folder / i).mkdir()
+        (folder / i / "keep").write_text("kept")
+    assert template.traces(folder, ["a", "b", "c"]) == []
+    (folder / "0" / "keep").write_text("other")
+    (folder / "2" / "beside").touch()
+    assert template.traces(folder, ["a", "b", "c"]) == ["a", "c"]
+    elsewhere = [Path(place, f"{folder.name}.x") for place in (folder / "here", "/tmp", "/var/tmp")]
+    for path in elsewhere:
+        path.touch()
+    naming = f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{folder.name}.x', 0, 0, 0); print(1, flush=True)"
+    left = subprocess.Popen([sys.executable, "-c", f"{naming}; time.sleep(60)"], stdout=subprocess.PIPE)
+    assert left.stdout.readline() == b"1\n"
+    assert template.traces(folder, []) == ["files left behind"] * 3 + ["process left behind"]
+    assert left.wait() == -9 and not any(path.exists() for path in elsewhere) and template.traces(folder, []) == []
+    left.stdout.close()
+
+
+def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, capsys):
+    flags = with_stand_in(tmp_path, "lambda jobs: time.sleep(600)")
+    monkeypatch.setattr(template, "TRIAL_S", 1)
+    assert template.main([str(flag) for flag in flags]) == 1
+    assert "did not come back in 1 s" in json.loads(capsys.readouterr().out)["tried"]["ended"]
 
 
 @pytest.mark.parametrize(

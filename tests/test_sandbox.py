@@ -511,6 +511,25 @@ def test_a_correct_program_passes(sandbox, name):
     assert verdict.total >= (len(tests) if isinstance(tests, list) else 1)
 
 
+def test_a_copy_that_runs_programs_when_it_starts_does_not_start_itself_for_ever(tmp_path):
+    """Its server starts the same file; the counter ends a chain, should there be one."""
+    source = (SCRIPTS / "sandbox.py").read_text(encoding="utf-8")
+    head, main, tail = source.rpartition('\n\nif __name__ == "__main__":')
+    count = tmp_path / "starts"
+    planted = f"""
+with open({str(count)!r}, "a") as starts:
+    starts.write("x")
+if os.path.getsize({str(count)!r}) > 4:
+    sys.exit("a chain")
+print(run_code("x = 1", ["assert x == 1"]).status)
+"""
+    (tmp_path / "my_sandbox.py").write_text(head + planted + main + tail)
+    command = [sys.executable, tmp_path / "my_sandbox.py", "--report"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "expected it below `if __name__ ==`" in done.stderr
+    assert len(count.read_text()) < 4
+
+
 def test_numpy_works(sandbox):
     pytest.importorskip("numpy")
     code = "import numpy as np\ndef f(x):\n    return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]"

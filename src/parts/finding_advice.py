@@ -1,6 +1,7 @@
 """Findings: cause, remedy, source."""
 
 OURSELVES = "our heuristic: "
+IF_CUT = "if completions are cut"  # advice that ends so is left out where the log shows that none are
 # finding: (likely cause, what to change, source)
 ADVICE = {
     "not-finite": (
@@ -18,7 +19,7 @@ ADVICE = {
             "where they have no full marks the function is at fault: mend it",
             "where they have, the same with --model MODEL says how often the model is right; near 0: easier prompts, "
             "partial credit, or a warm start (scripts/warm_start.py); near 1: harder prompts",
-            "raise {length} if completions are cut",
+            "raise {length} " + IF_CUT,
             "then begin anew from the first model, no resume; a loss near 0 stays normal, a gradient of 0 does not",
         ],
         "definition: equal scores give advantage 0; open-r1#255, verl#3024, trl#5697",

@@ -3,6 +3,7 @@
 import math
 import statistics
 
+from parts.finding_advice import IF_CUT
 from parts.finding_thresholds import CRITIC_STEPS, GAIN, SOLVED, TREND_STEPS
 from parts.log_reading import as_number, common_name, dialect_of, step_of
 from parts.logged_run import Finding, LoggedRun, first_part, is_constant, is_solved, late, span
@@ -11,6 +12,7 @@ from parts.metric_names import SETTINGS
 from parts.tool_findings import check_tools, check_turns
 from parts.trends import ends, forecast, is_flat, is_format, repeats, standard_error, trend, window
 
+RARELY = 0.01  # share of completions below which a length limit explains nothing
 TEXTS = 8  # completions of a step that are looked at for repetition: as many as the trainers log
 
 
@@ -61,16 +63,21 @@ def check_constant(run: LoggedRun):
     if is_constant(run) and not is_solved(run) and not collapse(run):
         value, name = late(run, "score"), "score_std" if "score_std" in run.series else "score"
         saw = f"all completions of nearly every step scored the same, {value:.4g} in {span(run, 'score')}"
-        if "truncated" in run.series:
-            cut = late(run, "truncated")
-            saw += f"; {cut:.0%} of them were cut by the length limit" * (cut > 0.2) + "; none was cut" * (cut == 0)
+        cut = run.values("truncated")
+        if cut:
+            share = late(run, "truncated")
+            saw += f"; {share:.0%} of them were cut by the length limit" * (share > 0.2)
+            saw += "; none was cut" * (not any(cut))
         if run.values("grad_norm") and not any(run.values("grad_norm")):
             rates = run.values("lr")
             given = f" (it was up to {max(rates):.3g})" if rates and max(rates) > 0 else ""
             by_size = given and 0.0 in (run.config.get("lr"), run.config.get("learning_rate"))
             given = given.replace(")", "; the 0 in the settings means by size)") if by_size else given
             saw += f". So advantages and gradients are 0 at each step: loss and learning rate{given} are no cause"
-        yield run.find("constant-reward", name, saw)
+        finding = run.find("constant-reward", name, saw)
+        if cut and max(statistics.mean(cut), late(run, "truncated")) < RARELY:
+            finding.change = [advice for advice in finding.change if not advice.endswith(IF_CUT)]
+        yield finding
 
 
 def check_signal(run: LoggedRun):
