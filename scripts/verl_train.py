@@ -4024,7 +4024,8 @@ def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str]
 def row_columns(row: dict) -> dict:
     """The columns of a row in verl's schema, as they were before; a foreign row's answer is its ground truth."""
     extra, truth = row.get("extra_info") or {}, (row.get("reward_model") or {}).get("ground_truth")
-    coded = set(extra.get("json_columns") or ())
+    coded = extra.get("json_columns")
+    coded = set() if coded is None else {*coded}  # an array where pandas read the row
     columns = {
         name.removeprefix("column:"): json.loads(value) if name in coded and value is not None else value
         for name, value in extra.items()
@@ -5623,7 +5624,8 @@ BITS = {bits}  # of a score: float32 adds up a group of equal ones exactly, or v
 def columns_of(ground_truth, extra_info) -> dict:
     """The columns of a row as they were in the data."""
     extra = dict(extra_info or {{}})
-    coded, row = extra.get("json_columns") or (), {{}}
+    coded, row = extra.get("json_columns"), {{}}
+    coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
     for name in COLUMNS:
         value = extra.get(name)
         row[name] = json.loads(value) if name in coded and value is not None else value

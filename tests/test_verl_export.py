@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import numpy as np
+import pandas
 import pytest
 from conftest import ROOT, TINY_LM, load_script
 
@@ -132,7 +133,7 @@ def exported(tmp_path, reward, rows, *flags):
     return verl.main([*argv, f"--model={TINY_LM}", f"--export={tmp_path}/out", *flags])
 
 
-TEXT_ROWS = [{"prompt": f"{i} apples", "answer": {"value": i}, "meta": {"unit": "kg"}} for i in range(8)]
+TEXT_ROWS = [{"prompt": f"{i} apples", "answer": {"value": i}, "meta": {"unit": "kg"}, "more": [i]} for i in range(8)]
 
 
 def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path):
@@ -142,8 +143,11 @@ def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path):
     row = rows_of(tmp_path / "out" / "train.parquet")[3]
     given = [word for word in words_of(tmp_path / "out") if word.startswith("data.train_files=")]
     assert given == [f"data.train_files=[{tmp_path}/out/train.parquet,{tmp_path}/out/train.parquet]"]  # 8 rows of 16
+    by_pandas = pandas.read_parquet(tmp_path / "out" / "train.parquet").iloc[3]  # lists are arrays there
     for text, expected in (("3 apples, 3 kg", 2.0), ("4 kg of 3", 1.0), ("none", 0.0)):
-        assert score("d", text, row["reward_model"]["ground_truth"], row["extra_info"])["score"] == expected
+        for found in (row, by_pandas):
+            assert score("d", text, found["reward_model"]["ground_truth"], found["extra_info"])["score"] == expected
+    assert verl.row_columns(by_pandas) == verl.row_columns(row)
 
 
 WHOLE_BATCH = """

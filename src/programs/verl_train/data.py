@@ -85,7 +85,8 @@ def parquet_row(row: dict, index: int, origin: tuple[str, str], names: list[str]
 def row_columns(row: dict) -> dict:
     """The columns of a row in verl's schema, as they were before; a foreign row's answer is its ground truth."""
     extra, truth = row.get("extra_info") or {}, (row.get("reward_model") or {}).get("ground_truth")
-    coded = set(extra.get("json_columns") or ())
+    coded = extra.get("json_columns")
+    coded = set() if coded is None else {*coded}  # an array where pandas read the row
     columns = {
         name.removeprefix("column:"): json.loads(value) if name in coded and value is not None else value
         for name, value in extra.items()

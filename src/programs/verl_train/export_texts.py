@@ -11,7 +11,8 @@ BITS = {bits}  # of a score: float32 adds up a group of equal ones exactly, or v
 def columns_of(ground_truth, extra_info) -> dict:
     """The columns of a row as they were in the data."""
     extra = dict(extra_info or {{}})
-    coded, row = extra.get("json_columns") or (), {{}}
+    coded, row = extra.get("json_columns"), {{}}
+    coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
     for name in COLUMNS:
         value = extra.get(name)
         row[name] = json.loads(value) if name in coded and value is not None else value
