@@ -25,8 +25,9 @@ loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
 conversations the mean return, and that of the logged ones by their number of answers), what diagnose.py found, whether
-the saved model loads, by how much its weights differ from the start's, and its accuracy by transformers' own generate.
-Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated.
+the saved model loads, by how much its weights differ from the start's, and its accuracy by transformers' own generate
+(of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and
+evaluated.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -412,6 +413,24 @@ def by_generate(file: str, out: Path) -> dict:
     return found
 
 
+def by_playing(file: str, out: Path) -> dict:
+    """The held-out conversations of the saved model, sampled at the run's temperature, as the script plays them.
+
+    {"rows": at most 256, "mean_return": ..., "by_answers": as of `by_answers`}.
+    """
+    import torch
+
+    page = runpy.run_path(file)
+    settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
+    config = page["Config"](**settings | {"model": str(out)})
+    models, make = page["load_models"](config), page["load_environment"](config.environment)
+    rows = page["load_rows"](config, models.tokenizer, config.eval_data)[:256]
+    torch.manual_seed(config.seed)
+    samples = page["rollout"](config, models, make, rows)[1]
+    mean = sum(sample["score"] for sample in samples) / len(samples)
+    return {"rows": len(rows), "mean_return": round(mean, 4), "by_answers": by_answers(samples)}
+
+
 def prompts_of(file: str) -> list[str]:
     """The prompts of a JSONL file as text; of a file that is none, nothing, as the page says what is wrong with it."""
     try:
@@ -457,11 +476,14 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
             "saved_model": saved(model, out),
         }
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        if settings.get("eval_data") and settings.get("reward") and found["saved_model"]["loads"]:
-            try:
-                found["saved_model"]["by_generate"] = by_generate(file, out)
-            except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                found["saved_model"]["by_generate"] = f"{type(error).__name__}: {error}"
+        if settings.get("eval_data") and found["saved_model"]["loads"]:
+            how = {"by_generate": by_generate} if settings.get("reward") else {}
+            how |= {"sampled": by_playing} if settings.get("environment") else {}
+            for name, evaluate in how.items():
+                try:
+                    found["saved_model"][name] = evaluate(file, out)
+                except (Exception, SystemExit) as error:  # a page ends by SystemExit
+                    found["saved_model"][name] = f"{type(error).__name__}: {error}"
     return found
 
 
