@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Built from src/programs/new_trainer.py by tools/build.py: a change belongs there, then `make build`.
+# Built from src/programs/new_trainer/ by tools/build.py: a change belongs there, then `make build`.
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
@@ -25,9 +25,9 @@ loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
 conversations the mean return, and that of the logged ones by their number of answers), what diagnose.py found, whether
-the saved model loads, by how much its weights differ from the start's, and its accuracy by transformers' own generate
-(of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and
-evaluated.
+the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
+transformers' own generate (of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the
+training early, saved and evaluated.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -91,7 +91,7 @@ HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
-# --------------------------------------------------------------------------- new trainer (src/programs/new_trainer.py)
+# --------------------------------------------------------------------------- pages (src/programs/new_trainer/pages.py)
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All three" of the reference means
@@ -113,9 +113,6 @@ OWN_LOSS = """{signature}
     loss, clipped = found if isinstance(found, tuple) else (found, torch.zeros_like(found))
     return loss, (logprobs - old_logprobs).clamp(-20, 20).exp(), clipped.detach().float()"""
 TYPES = {"int": int, "float": float, "str": str}
-
-
-# ------------------------------------------------------------------------------------------------ the page
 
 
 def page_text(kind: str) -> str:
@@ -313,7 +310,120 @@ def as_flags(given: dict, names) -> list[str]:
     return [word for name in names if given.get(name) is not None for word in (f"--{name}", str(given[name]))]
 
 
-# ------------------------------------------------------------------------------------------------ check and run
+# --------------------------------------------------------------- saved model (src/programs/new_trainer/saved_model.py)
+
+
+def by_answers(samples: list[dict]) -> dict[int, dict]:
+    """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
+    found = {}
+    for sample in samples:
+        before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
+        answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
+        found.setdefault(answers, []).append(sample["score"])
+    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(found.items())}
+
+
+def saved(start: str, out: Path) -> dict:
+    """Whether the model in a run's folder loads, and how far it has moved from the model that the run started with."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        AutoTokenizer.from_pretrained(out)
+        before, after = (
+            AutoModelForCausalLM.from_pretrained(x, dtype=torch.float32).state_dict() for x in (start, out)
+        )
+        change = max((after[name] - x).abs().max().item() for name, x in before.items())
+    except Exception as error:  # whatever a folder that is not right makes transformers raise
+        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
+    return {"loads": True, "largest_weight_change": change}
+
+
+def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
+    """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
+    import torch
+    from transformers import GenerationConfig
+
+    width, answers, ends = max(map(len, ids)), [], model.generation_config.eos_token_id
+    ends = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+    model.generation_config = GenerationConfig(eos_token_id=ends or None, pad_token_id=(ends or [0])[0])  # no penalties
+    for i in range(0, len(ids), 64):
+        part = ids[i : i + 64]
+        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
+        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
+        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
+            answers.append(new[: next((n + 1 for n, token in enumerate(new) if token in ends), len(new))])
+    return answers
+
+
+def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
+    """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
+    import torch
+
+    total, tokens = 0.0, sum(map(len, answers))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        ids = torch.tensor([prompt + answer], device=model.device)
+        with torch.no_grad():
+            p, q = (network(ids).logits[0, len(prompt) - 1 : -1].float() / temperature for network in (model, teacher))
+        width = min(p.shape[-1], q.shape[-1])
+        p, q = (x[:, :width].log_softmax(-1) for x in (p, q))
+        total += torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True).item()
+    return total / tokens
+
+
+def by_generate(file: str, out: Path) -> dict:
+    """The held-out accuracy of the saved model by transformers' own generate, greedy and at the run's temperature.
+
+    The script's rows and reward, its own sampling and evaluation not.
+
+    Returns:
+        rows (at most 256); with a reward greedy and sampled, the shares of scores of 1 and above; with a teacher
+        reverse_kl, nats a token, of what was sampled.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    page = runpy.run_path(file)
+    config = page["Config"](**json.loads((out / "settings.json").read_text(encoding="utf-8")))
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    tokenizer, load = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained
+    names = [out, config.teacher] if "teacher" in vars(config) else [out]
+    model, *teacher = (load(name, dtype=torch.float32).to(device).eval() for name in names)
+    ends, rows = model.generation_config.eos_token_id, page["load_rows"](config, tokenizer, config.eval_data)[:256]
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id}
+    prompts, found = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
+    torch.manual_seed(config.seed)
+    sampled = {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
+    for name, how in {"greedy": {"do_sample": False}, "sampled": sampled}.items():
+        answers = answered(model, tokenizer, prompts, max_new_tokens=config.max_new_tokens, **how)
+        if config.reward:
+            texts = [tokenizer.decode(ids[:-1] if ids[-1] in ends else ids) for ids in answers]
+            scores = page["load_reward"](config.reward)(rows, texts)
+            found[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
+    if teacher:
+        found["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
+    return found
+
+
+def by_playing(file: str, out: Path) -> dict:
+    """The held-out conversations of the saved model, sampled at the run's temperature, as the script plays them.
+
+    {"rows": at most 256, "mean_return": ..., "by_answers": as of `by_answers`}.
+    """
+    import torch
+
+    page = runpy.run_path(file)
+    settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
+    config = page["Config"](**settings | {"model": str(out)})
+    models, make = page["load_models"](config), page["load_environment"](config.environment)
+    rows = page["load_rows"](config, models.tokenizer, config.eval_data)[:256]
+    torch.manual_seed(config.seed)
+    samples = page["rollout"](config, models, make, rows)[1]
+    mean = sum(sample["score"] for sample in samples) / len(samples)
+    return {"rows": len(rows), "mean_return": round(mean, 4), "by_answers": by_answers(samples)}
+
+
+# --------------------------------------------------------------------- training (src/programs/new_trainer/training.py)
 
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:
@@ -354,83 +464,6 @@ def checked(file: str, flags: list[str], left_out: list[str]) -> dict:
     return found | ({"left_out": left_out} if left_out else {})
 
 
-def saved(start: str, out: Path) -> dict:
-    """Whether the model in a run's folder loads, and how far it has moved from the model that the run started with."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        AutoTokenizer.from_pretrained(out)
-        before, after = (
-            AutoModelForCausalLM.from_pretrained(x, dtype=torch.float32).state_dict() for x in (start, out)
-        )
-        change = max((after[name] - x).abs().max().item() for name, x in before.items())
-    except Exception as error:  # whatever a folder that is not right makes transformers raise
-        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
-    return {"loads": True, "largest_weight_change": change}
-
-
-def answered(model, tokenizer, ids: list[list[int]], **how) -> list[str]:
-    """The completions of prompts by transformers' own generate, without the end token; `how` are its settings."""
-    import torch
-    from transformers import GenerationConfig
-
-    width, texts, ends = max(map(len, ids)), [], model.generation_config.eos_token_id
-    ends = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-    model.generation_config = GenerationConfig(eos_token_id=ends or None, pad_token_id=(ends or [0])[0])  # no penalties
-    for i in range(0, len(ids), 64):
-        part = ids[i : i + 64]
-        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
-        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
-        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
-            end = next((n for n, token in enumerate(new) if token in ends), len(new))
-            texts.append(tokenizer.decode(new[:end]))
-    return texts
-
-
-def by_generate(file: str, out: Path) -> dict:
-    """The held-out accuracy of the saved model by transformers' own generate, greedy and at the run's temperature.
-
-    The script's rows and reward, its own sampling and evaluation not: {"rows": at most 256, "greedy": share of scores
-    of 1 and above, "sampled": the same}.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    page = runpy.run_path(file)
-    config = page["Config"](**json.loads((out / "settings.json").read_text(encoding="utf-8")))
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32).to(device).eval()
-    rows, reward = page["load_rows"](config, tokenizer, config.eval_data)[:256], page["load_reward"](config.reward)
-    torch.manual_seed(config.seed)
-    sampled = {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
-    found = {"rows": len(rows)}
-    for name, how in {"greedy": {"do_sample": False}, "sampled": sampled}.items():
-        ids = [row["prompt_ids"] for row in rows]
-        texts = answered(model, tokenizer, ids, max_new_tokens=config.max_new_tokens, **how)
-        found[name] = round(sum(score >= 1 for score in reward(rows, texts)) / len(rows), 4)
-    return found
-
-
-def by_playing(file: str, out: Path) -> dict:
-    """The held-out conversations of the saved model, sampled at the run's temperature, as the script plays them.
-
-    {"rows": at most 256, "mean_return": ..., "by_answers": as of `by_answers`}.
-    """
-    import torch
-
-    page = runpy.run_path(file)
-    settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-    config = page["Config"](**settings | {"model": str(out)})
-    models, make = page["load_models"](config), page["load_environment"](config.environment)
-    rows = page["load_rows"](config, models.tokenizer, config.eval_data)[:256]
-    torch.manual_seed(config.seed)
-    samples = page["rollout"](config, models, make, rows)[1]
-    mean = sum(sample["score"] for sample in samples) / len(samples)
-    return {"rows": len(rows), "mean_return": round(mean, 4), "by_answers": by_answers(samples)}
-
-
 def prompts_of(file: str) -> list[str]:
     """The prompts of a JSONL file as text; of a file that is none, nothing, as the page says what is wrong with it."""
     try:
@@ -438,16 +471,6 @@ def prompts_of(file: str) -> list[str]:
         return [json.dumps(json.loads(line)["prompt"]) for line in lines if line.strip()]
     except (OSError, ValueError, LookupError, TypeError):
         return []
-
-
-def by_answers(samples: list[dict]) -> dict[int, dict]:
-    """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
-    found = {}
-    for sample in samples:
-        before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
-        answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
-        found.setdefault(answers, []).append(sample["score"])
-    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(found.items())}
 
 
 def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
@@ -477,7 +500,7 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
         }
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
         if settings.get("eval_data") and found["saved_model"]["loads"]:
-            how = {"by_generate": by_generate} if settings.get("reward") else {}
+            how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
             how |= {"sampled": by_playing} if settings.get("environment") else {}
             for name, evaluate in how.items():
                 try:
@@ -485,6 +508,9 @@ def trained(file: str, flags: list[str], model: str, out: Path) -> dict:
                 except (Exception, SystemExit) as error:  # a page ends by SystemExit
                     found["saved_model"][name] = f"{type(error).__name__}: {error}"
     return found
+
+
+# ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
 
 
 def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
@@ -543,9 +569,6 @@ def new_trainer(args, rest: list[str]) -> tuple[int, dict]:
     lost = not report["run"].get("saved_model", {"loads": True})["loads"]
     bad = report["run"]["exit_code"] or report["run"].get("findings") or lost
     return 128 + report["run"]["ended_by"] if report["run"]["ended_by"] else int(bool(bad)), report
-
-
-# ------------------------------------------------------------------------------------------------ command line
 
 
 def catalogue() -> str:

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import json
+import math
 import os
 import re
 import shutil
@@ -156,12 +157,28 @@ def test_completions_by_generate_are_the_most_probable_tokens(tmp_path):
     model.generation_config.update(repetition_penalty=5.0, no_repeat_ngram_size=1, do_sample=True, temperature=9.0)
     prompts = [tokenizer.encode(f"<|user|>{text}<|end|><|assistant|>") for text in ("1+1=", "27+31=")]
     found = new.answered(model, tokenizer, prompts, max_new_tokens=24, do_sample=False)
-    for prompt, text in zip(prompts, found, strict=True):
+    for prompt, answer in zip(prompts, found, strict=True):
         ids = list(prompt)
         while len(ids) < len(prompt) + 24 and ids[-1] not in ends | {None}:
             with torch.no_grad():
                 ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-        assert text == tokenizer.decode([i for i in ids[len(prompt) :] if i not in ends]) and text
+        assert answer == ids[len(prompt) :] and answer[-1] in ends
+
+
+def test_the_kl_of_answers_is_that_of_the_definition():
+    """Summed over the vocabulary by hand, of two texts of unlike lengths."""
+    model, teacher = (AutoModelForCausalLM.from_pretrained(TINY_LM).eval() for _ in "12")
+    with torch.no_grad():
+        for weight in teacher.parameters():
+            weight.mul_(0.9)
+    prompts, answers, total = [[5, 6], [7, 8, 9, 10]], [[11, 12, 13], [14]], 0.0
+    for prompt, answer in zip(prompts, answers, strict=True):
+        for n in range(len(answer)):
+            ids = torch.tensor([prompt + answer[:n]])
+            with torch.no_grad():
+                p, q = ((m(ids).logits[0, -1].double() / 0.7).softmax(-1) for m in (model, teacher))
+            total += sum(a * math.log(a / b) for a, b in zip(p.tolist(), q.tolist(), strict=True))
+    assert new.reverse_kl(model, teacher, prompts, answers, 0.7) == pytest.approx(total / 4, rel=1e-4) and total > 0.1
 
 
 def test_the_accuracy_by_generate_is_not_the_scripts_own(folder, monkeypatch):
@@ -184,9 +201,8 @@ def test_conversations_of_the_saved_model_are_played(folder, monkeypatch):
     (folder / "run").mkdir()
     for x in (AutoModelForCausalLM, AutoTokenizer):
         x.from_pretrained(TINY_LM).save_pretrained(folder / "run")
-    (folder / "game.py").write_text(
-        GAME.replace("in text)", "in text)\n        return None if self.score else 'Again.'")
-    )
+    again = "in text)\n        return None if self.score else 'Again.'"
+    (folder / "game.py").write_text(GAME.replace("in text)", again))
     settings = {"model": "gone", "data": "train.jsonl", "environment": "game.py:Game", "eval_data": "test.jsonl"}
     settings |= {"max_new_tokens": 24, "temperature": 1e-4, "max_turns": 2}
     (folder / "run" / "settings.json").write_text(json.dumps(settings))

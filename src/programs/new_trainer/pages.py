@@ -1,0 +1,226 @@
+"""The pages of templates/ as source: their settings and changes, and functions of the user's put in."""
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+from parts.bundle import BUNDLE
+from parts.messages import UserError, need, suggest
+
+PAGES = ("ppo", "grpo", "distillation", "multi_turn")
+OF_ALL_THREE = ("ppo", "grpo", "distillation")  # those that the section "All three" of the reference means
+# Settings of one run, which stay flags of the page; all others are written into it.
+OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out", "steps", "minutes", "seed")
+OF_A_CHECK = ("model", "teacher", "data", "reward", "environment")
+OWN = {  # functions of the user's: the page's function that calls them, and what they may take
+    "advantage": ("group_advantages", ("scores", "groups")),
+    "loss": ("policy_loss", ("logprobs", "old_logprobs", "advantages", "config")),
+}
+OWN_ADVANTAGE = """{signature}
+    \"\"\"Those of {name}, [B]; a group's completions are neighbours.\"\"\"
+    groups = torch.arange(len(scores), device=scores.device) // group_size  # [B], equal = same prompt
+    return {call}"""
+OWN_LOSS = """{signature}
+    \"\"\"(loss, ratio, clipped), all [B, T]: the loss of {name}, and 1 where it says that a bound changed it.\"\"\"
+    config = SimpleNamespace({settings})
+    found = {call}
+    loss, clipped = found if isinstance(found, tuple) else (found, torch.zeros_like(found))
+    return loss, (logprobs - old_logprobs).clamp(-20, 20).exp(), clipped.detach().float()"""
+TYPES = {"int": int, "float": float, "str": str}
+
+
+def page_text(kind: str) -> str:
+    """The source of a page of templates/."""
+    path = BUNDLE / "templates" / f"{kind}.py"
+    need(path.is_file(), f"got no {path}; expected the bundle around this script; try the one in its scripts/")
+    return path.read_text(encoding="utf-8")
+
+
+def changes_of(kind: str) -> dict[str, dict]:
+    """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} that references/templates.md has for a page.
+
+    The name of a change stands after `diff` where its blocks begin; blocks of one name belong together.
+    """
+    text, found = (BUNDLE / "references" / "templates.md").read_text(encoding="utf-8"), {}
+    for heading, section in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        of_kind = heading == f"{kind}.py" or (heading == "All three" and kind in OF_ALL_THREE)
+        for before, name, block in re.findall(r"^(.*?)```diff (\w+)\n(.*?)```", section, re.MULTILINE | re.DOTALL):
+            if of_kind or (kind == "multi_turn" and name in ("lora", "stop_rule")):
+                sentence = " ".join(before.strip().split("\n\n")[-1].split()).rstrip(":")
+                edit = tuple("".join(f"{x[1:]}\n" for x in block.splitlines() if x[0] == sign) for sign in "-+")
+                found.setdefault(name, {"what": sentence, "edits": []})["edits"].append(edit)
+    return found
+
+
+def settings_of(source: str) -> dict[str, dict]:
+    """{name: {"type": ..., "default": text or None, "what": comment}} of the page's Config."""
+    config = next(x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "Config")
+    lines, found = source.splitlines(), {}
+    for field in config.body:
+        default = None if field.value is None else ast.unparse(field.value)
+        comment = lines[field.lineno - 1].partition("  # ")[2]
+        found[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
+    return found
+
+
+def as_own(source: str, kind: str, file: str) -> str:
+    """The page with a head that speaks of the user's file: its name, and nothing of the bundle."""
+    source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)
+    source = source.replace(f"    python {kind}.py ", f"    python {Path(file).name} ", 1)
+    return re.sub(r"^Left out, and in scripts/\w+\.py: ", "Left out: ", source, count=1, flags=re.MULTILINE)
+
+
+def with_default(source: str, name: str, value: object) -> str:
+    """The page with another default of a setting; its comment stays."""
+    text = f'"{value}"' if isinstance(value, str) else "math.inf" if value == float("inf") else repr(value)
+    line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
+    return line.sub(lambda found: found[1] + text, source, count=1)
+
+
+def with_change(source: str, kind: str, name: str) -> str:
+    """The page with a change of the reference."""
+    known = changes_of(kind)
+    try_one = suggest(name, [*known]) or "; try --list"
+    need(name in known, f"got --change {name}; expected one of {', '.join(known)} for {kind}{try_one}")
+    for old, new in known[name]["edits"]:
+        alone = f"got --change {name} beside another that touches the same line; expected one of them"
+        need(source.count(old) == 1, f"{alone}; try the second by hand, it stands in references/templates.md")
+        source = source.replace(old, new)
+    return source
+
+
+def named_by_flags(kind: str, rest: list[str]) -> list[str]:
+    """Changes that make a setting which the command line names and the page does not have, as `--kl_coef` of grpo."""
+    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")}
+    flags -= {*settings_of(page_text(kind))}
+    return [
+        name
+        for name, change in changes_of(kind).items()
+        if any(re.search(rf"^    {flag}: \w+ = ", new, re.MULTILINE) for flag in flags for _, new in change["edits"])
+    ]
+
+
+def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
+    """(imports, other statements with the comments above them, functions and classes) of a Python file, as source.
+
+    Its docstring, `from __future__` and a block `if __name__ == ...` are left out.
+    """
+    text = Path(file).read_text(encoding="utf-8")
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
+    imports, kept, names, lines, end = [], [], [], text.splitlines(), 0
+    for node in body:
+        begin = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", []))]) - 1
+        said = "\n".join([*(x for x in lines[end:begin] if x.strip()), *lines[begin : node.end_lineno]])
+        end, is_text = node.end_lineno, isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports += [ast.unparse(node)] if getattr(node, "module", "") != "__future__" else []
+        elif not is_main and not is_text:
+            kept.append(said)
+            names += [node.name] if hasattr(node, "name") else []
+    return imports, kept, names
+
+
+def with_text(source: str, flag: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, once."""
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
+    imports, kept, theirs = parts_of(file)
+    known = f"which {file} does not define; expected one of {', '.join(theirs)}"
+    need(name in theirs, f"got --{flag} {spec!r}, {known}")
+    text = "\n\n\n".join(kept)
+    if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
+        return source
+    both = sorted({*theirs} & {*outline(source)})
+    need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
+    head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
+    between = "\n\n\n" if re.match(r"(async def|def|class|@)", text) else "\n\n"
+    return with_imports(head, imports) + between + text + marker + tail
+
+
+def with_imports(head: str, more: list[str]) -> str:
+    """The page's head with further imports, sorted into its two groups, of the standard library and of others."""
+    above, marker, theirs = head.partition('\n"""\n\nimport ')
+    known = ("import " + theirs).split("\n")
+    lines = {*filter(None, known), *more}
+    groups = [set(), set()]
+    for line in lines:
+        groups[line.split()[1].split(".")[0] not in sys.stdlib_module_names].add(line)
+    ordered = [sorted(group, key=lambda line: (line.startswith("from"), line.lower())) for group in groups]
+    return above + marker.removesuffix("import ") + "\n\n".join("\n".join(group) for group in ordered if group)
+
+
+def with_file(source: str, setting: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, and its own FILE.py:name as the setting's default."""
+    source, name = with_text(source, setting, spec), spec.rpartition(":")[2]
+    source = re.sub(rf" --{setting} my\.py:\w+", "", source, count=1)  # of the command at the page's top
+    line = re.compile(rf"^(    {setting}: str).*$", re.MULTILINE)
+    what = '= f"{__file__}:NAME"  # the one in this file; another: FILE.py:name'.replace("NAME", name)
+    return line.sub(lambda found: f"{found[1]} {what}", source, count=1)
+
+
+def defined(source: str, name: str):
+    """The definition of a function at a file's top, or None."""
+    found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return found[0] if found else None
+
+
+def with_own(source: str, flag: str, spec: str) -> str:
+    """The page whose advantages or loss are those of FILE.py:function, called with the arguments that it names."""
+    place, takes = OWN[flag]
+    page = defined(source, place)
+    kinds = "grpo or multi_turn" if flag == "advantage" else "ppo, grpo or multi_turn"
+    need(page, f"got --{flag} {spec}, for a page without {place}; expected {kinds}")
+    source, name = with_text(source, flag, spec), spec.rpartition(":")[2]
+    page, own = defined(source, place), defined(source, name)
+    need(own, f"got --{flag} {spec}; expected a function, defined by def")
+    unnamed = ", ".join(x.arg for x in own.args.posonlyargs)
+    need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
+    named = [x.arg for x in (*own.args.args, *own.args.kwonlyargs)]
+    free = {x.arg for x in own.args.args[len(own.args.args) - len(own.args.defaults) :]}
+    free |= {x.arg for x, value in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if value}
+    lacking, among = [x for x in named if x not in takes and x not in free], ", ".join(takes)
+    need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; expected parameters among {among}")
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or own.args.kwarg)})"
+    lines = source.splitlines()
+    settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
+    form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
+    text = form.format(signature=lines[page.lineno - 1], name=name, call=call, settings=settings)
+    if "config=config" not in call:
+        text = re.sub(r"\n    config = .*", "", text)
+    return "\n".join([*lines[: page.lineno - 1], text, *lines[page.end_lineno :]]) + "\n"
+
+
+def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
+    """A parser of the page's settings; what is not given is None."""
+    parser = argparse.ArgumentParser(
+        prog=f"new_trainer.py {kind} FILE", usage="%(prog)s [settings of the page]", allow_abbrev=False, add_help=False
+    )
+    for name, setting in settings_of(source).items():
+        flags = {f"--{name}", f"--{name.replace('_', '-')}"}
+        if setting["type"] == "bool":
+            parser.add_argument(*sorted(flags), action="store_true", default=None)
+            parser.add_argument(f"--no_{name}", f"--no-{name}", dest=name, action="store_false", default=None)
+        else:
+            parser.add_argument(*sorted(flags), type=TYPES[setting["type"]])
+    return parser
+
+
+def outline(source: str) -> dict[str, str]:
+    """{class or function: "first-last line: what it is"} of the page."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            what = ast.get_docstring(node) or ("all settings; each is a flag" if node.name == "Config" else "yours")
+            found[node.name] = f"{node.lineno}-{node.end_lineno}: {what.partition(chr(10))[0]}"
+    return found
+
+
+def as_flags(given: dict, names) -> list[str]:
+    """Settings as flags of a command line."""
+    return [word for name in names if given.get(name) is not None for word in (f"--{name}", str(given[name]))]
