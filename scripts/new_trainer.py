@@ -339,6 +339,12 @@ def saved(start: str, out: Path) -> dict:
     return {"loads": True, "largest_weight_change": change}
 
 
+def loaded(file: str) -> dict:
+    """The names of a script; what it imports from its folder is found, as when it is started."""
+    sys.path.append(str(Path(file).resolve().parent))
+    return runpy.run_path(file)
+
+
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
     import torch
@@ -383,7 +389,7 @@ def by_generate(file: str, out: Path) -> dict:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    page = runpy.run_path(file)
+    page = loaded(file)
     config = page["Config"](**json.loads((out / "settings.json").read_text(encoding="utf-8")))
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     tokenizer, load = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained
@@ -412,7 +418,7 @@ def by_playing(file: str, out: Path) -> dict:
     """
     import torch
 
-    page = runpy.run_path(file)
+    page = loaded(file)
     settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
     config = page["Config"](**settings | {"model": str(out)})
     models, make = page["load_models"](config), page["load_environment"](config.environment)

@@ -31,6 +31,7 @@ Deliberately left out: languages other than Python; programs that need processes
 import argparse
 import array
 import ast
+import asyncio
 import atexit
 import builtins
 import collections
@@ -44,6 +45,7 @@ import fractions
 import gc
 import importlib
 import importlib.util
+import inspect
 import io
 import itertools
 import json
@@ -742,7 +744,8 @@ class Verdict:
     Attributes:
         passed, total: numbers of tests.
         status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
-            invalid_tests: the tests compare two objects of the program or pass functions to it (see isolate_tests).
+            invalid_tests: the tests compare two objects of the program, pass functions to it, or look at what it
+            prints (see isolate_tests).
         trusted: False where the tests ran beside the program, or used its constants or functions to judge results:
             it could then forge the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
@@ -848,6 +851,18 @@ class RemoteObject:
     def __iter__(self):
         return iter(self._judge.ask("list", self._target))
 
+    def __next__(self):
+        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
+        if type(found) is not list or len(found) != 1:
+            raise StopIteration
+        return found[0]
+
+    def __enter__(self):
+        return self._judge.ask("enter", self._target)
+
+    def __exit__(self, *error):
+        self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
+
     def __getitem__(self, key):
         return self._judge.ask("item", self._target, (key,))
 
@@ -890,6 +905,28 @@ class RemoteObject:
 
     def __float__(self):
         return self.convert(float)
+
+
+class RemoteCoroutine(RemoteObject):
+    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+
+    def __await__(self):
+        return self._judge.ask("await", self._target)
+        yield  # which makes this a generator
+
+    def send(self, value):
+        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
+        raise StopIteration(self._judge.ask("await", self._target))
+
+    def __next__(self):
+        return self.send(None)
+
+    def throw(self, *error):
+        """A coroutine that is cancelled before it began."""
+        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
+
+    def close(self):
+        """Nothing is left to close."""
 
 
 class CountAsserts(ast.NodeTransformer):
@@ -977,6 +1014,15 @@ STANDARD = {
 def names_in(*nodes: ast.AST) -> set:
     """The names that a piece of source uses."""
     return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def looks_at_output(trees: list) -> bool:
+    """Whether tests capture what is printed, which in another process they cannot."""
+    names = {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"}
+    parts = [part for tree in trees for part in ast.walk(tree)]
+    words = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    words |= {part.arg for part in parts if isinstance(part, ast.arg)}
+    return bool(names & (words | names_in(*trees)))
 
 
 def calls_in(*nodes: ast.AST) -> list[ast.Call]:
@@ -1092,7 +1138,7 @@ class Judge:
 
     def refer(self, number: int, kind: str) -> RemoteObject:
         """An object that stays with the program."""
-        return RemoteObject(self, number)
+        return (RemoteCoroutine if kind == "coroutine" else RemoteObject)(self, number)
 
     def number_of(self, value) -> int:
         """The number of an object that stays with the program; other arguments that are no data are refused."""
@@ -1123,6 +1169,7 @@ class Judge:
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
         trees = [ast.parse(source, "tests.py") for source in self.job["tests"]]
         if self.job["isolate"]:
+            self.unfit = looks_at_output(trees)
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
             names = self.exchange({"mode": "module", "code": self.job["code"]}).get("names", {})
             self.offer(names, namespace, trees)
@@ -1196,7 +1243,8 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
-                self.attempt(value)
+                whole = inspect.iscoroutinefunction(value)
+                self.attempt((lambda test=value: asyncio.run(test())) if whole else value)
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
 
@@ -1426,6 +1474,14 @@ def find(target, namespace: dict, kept: list):
     raise NameError(f"the program defines no {target!r}")
 
 
+def next_of(iterator) -> list:
+    """The next item in a list, which is empty at the end."""
+    try:
+        return [next(iterator)]
+    except StopIteration:
+        return []
+
+
 def operate(call: dict, value, args: list, kwargs: dict):
     """Perform one operation of the judge on a value."""
     operations = {
@@ -1433,6 +1489,10 @@ def operate(call: dict, value, args: list, kwargs: dict):
         "attribute": lambda: getattr(value, *args),
         "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
         "get": lambda: value,
+        "next": lambda: next_of(value),
+        "enter": lambda: type(value).__enter__(value),
+        "exit": lambda: type(value).__exit__(value, None, None, None),
+        "await": lambda: asyncio.run(value),
         "item": lambda: value[args[0]],
         "set": lambda: setattr(value, *args),
         "put": lambda: value.__setitem__(*args),

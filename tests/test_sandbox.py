@@ -511,6 +511,74 @@ def test_a_correct_program_passes(sandbox, name):
     assert verdict.total >= (len(tests) if isinstance(tests, list) else 1)
 
 
+RUN = "import asyncio\n"
+PROTOCOLS = {
+    "an iterator": ("def f():\n    yield from (1, 2)", "g = f()\nassert next(g) == 1", 1),
+    "without end": (
+        "import itertools\nf = itertools.count",
+        "g = f()\nassert [next(g) for _ in '123'] == [0, 1, 2]",
+        1,
+    ),
+    "its end": ("def f():\n    yield 1", "g = f()\nassert next(g, 0) == 1\nassert next(g, None) is None", 2),
+    "a wrong item": ("def f():\n    yield 2", "assert next(f()) == 1", 0),
+    "a context": (
+        "class F:\n    __enter__ = lambda s: 1\n    def __exit__(s, *a): ...",
+        "with F() as x:\n    assert x == 1",
+        1,
+    ),
+    "a swallowing context": (
+        "class F:\n    __enter__ = lambda s: 2\n    __exit__ = lambda s, *a: True",
+        "with F() as x:\n    assert x == 1",
+        0,
+    ),
+    "a coroutine": (
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1",
+        RUN + "assert asyncio.run(f()) == 1",
+        1,
+    ),
+    "a wrong coroutine": ("async def f():\n    return 2", RUN + "assert asyncio.run(f()) == 1", 0),
+    "coroutines together": (
+        "async def f(x):\n    return x",
+        RUN + "async def test():\n    assert await asyncio.gather(f(1), f(2)) == [1, 2]\n    assert await f(3) == 3",
+        2,
+    ),
+    "a coroutine that raises": (
+        "async def f():\n    raise ValueError",
+        RUN + "try:\n    asyncio.run(f())\n    assert False\nexcept ValueError:\n    pass",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_what_a_program_returns_may_be_iterated_entered_and_awaited(sandbox, name):
+    code, tests, passed = PROTOCOLS[name]
+    verdict = sandbox.run_code(code, [tests])
+    assert (verdict.passed, verdict.all_passed, verdict.trusted) == (passed, passed > 0, True), verdict
+
+
+EQUAL = "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests"),
+    [
+        ("def f():\n    yield E()", "assert next(f()) == 1"),
+        ("class F:\n    __enter__ = lambda s: E()\n    def __exit__(s, *a): ...", "with F() as x:\n    assert x == 1"),
+        ("async def f():\n    return E()", RUN + "assert asyncio.run(f()) == 1"),
+        ("class coroutine(int):\n    __eq__ = lambda s, o: True\nf = coroutine", RUN + "assert asyncio.run(f()) == 1"),
+        ("class F:\n    __next__ = lambda s: E()\nf = F", "assert next(f()) == 1"),
+    ],
+)
+def test_these_ways_bring_no_object_that_is_equal_to_everything(sandbox, code, tests):
+    assert sandbox.run_code(EQUAL + code, [tests]).passed == 0
+
+
+def test_tests_that_capture_output_are_said_to_be_unfit(sandbox):
+    tests = "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f()\nassert b.getvalue() == '3\\n'"
+    assert sandbox.run_code("def f():\n    print(3)", [tests]).status == "invalid_tests"
+
+
 def test_a_copy_that_runs_programs_when_it_starts_does_not_start_itself_for_ever(tmp_path):
     """Its server starts the same file; the counter ends a chain, should there be one."""
     source = (SCRIPTS / "sandbox.py").read_text(encoding="utf-8")

@@ -248,7 +248,7 @@ NOT_AGAINST = (
 )
 RIGHT_AT_0 = (
     "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
-    "that compare two objects of the program or pass it a function; no closed block of Python"
+    "that compare two objects of the program, pass it a function or capture what it prints; no closed block of Python"
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import sys
 from pathlib import Path
 
 
@@ -29,6 +30,12 @@ def saved(start: str, out: Path) -> dict:
     except Exception as error:  # whatever a folder that is not right makes transformers raise
         return {"loads": False, "error": f"{type(error).__name__}: {error}"}
     return {"loads": True, "largest_weight_change": change}
+
+
+def loaded(file: str) -> dict:
+    """The names of a script; what it imports from its folder is found, as when it is started."""
+    sys.path.append(str(Path(file).resolve().parent))
+    return runpy.run_path(file)
 
 
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
@@ -75,7 +82,7 @@ def by_generate(file: str, out: Path) -> dict:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    page = runpy.run_path(file)
+    page = loaded(file)
     config = page["Config"](**json.loads((out / "settings.json").read_text(encoding="utf-8")))
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     tokenizer, load = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained
@@ -104,7 +111,7 @@ def by_playing(file: str, out: Path) -> dict:
     """
     import torch
 
-    page = runpy.run_path(file)
+    page = loaded(file)
     settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
     config = page["Config"](**settings | {"model": str(out)})
     models, make = page["load_models"](config), page["load_environment"](config.environment)

@@ -1,5 +1,6 @@
 """Inside a forked process."""
 
+import asyncio
 import atexit
 import fcntl
 import importlib
@@ -207,6 +208,14 @@ def find(target, namespace: dict, kept: list):
     raise NameError(f"the program defines no {target!r}")
 
 
+def next_of(iterator) -> list:
+    """The next item in a list, which is empty at the end."""
+    try:
+        return [next(iterator)]
+    except StopIteration:
+        return []
+
+
 def operate(call: dict, value, args: list, kwargs: dict):
     """Perform one operation of the judge on a value."""
     operations = {
@@ -214,6 +223,10 @@ def operate(call: dict, value, args: list, kwargs: dict):
         "attribute": lambda: getattr(value, *args),
         "list": lambda: [item for item, _ in zip(value, range(100_000), strict=False)],
         "get": lambda: value,
+        "next": lambda: next_of(value),
+        "enter": lambda: type(value).__enter__(value),
+        "exit": lambda: type(value).__exit__(value, None, None, None),
+        "await": lambda: asyncio.run(value),
         "item": lambda: value[args[0]],
         "set": lambda: setattr(value, *args),
         "put": lambda: value.__setitem__(*args),

@@ -1,10 +1,12 @@
 """The judge of Python tests."""
 
 import ast
+import asyncio
 import builtins
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import socket
 import sys
@@ -17,10 +19,12 @@ from programs.sandbox.judge_objects import (
     CountAsserts,
     Ended,
     ProgramError,
+    RemoteCoroutine,
     RemoteObject,
     Unsafe,
     iterated_names,
     judging_names,
+    looks_at_output,
     names_in,
     wraps_a_call,
 )
@@ -101,7 +105,7 @@ class Judge:
 
     def refer(self, number: int, kind: str) -> RemoteObject:
         """An object that stays with the program."""
-        return RemoteObject(self, number)
+        return (RemoteCoroutine if kind == "coroutine" else RemoteObject)(self, number)
 
     def number_of(self, value) -> int:
         """The number of an object that stays with the program; other arguments that are no data are refused."""
@@ -132,6 +136,7 @@ class Judge:
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
         trees = [ast.parse(source, "tests.py") for source in self.job["tests"]]
         if self.job["isolate"]:
+            self.unfit = looks_at_output(trees)
             exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
             names = self.exchange({"mode": "module", "code": self.job["code"]}).get("names", {})
             self.offer(names, namespace, trees)
@@ -205,7 +210,8 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
-                self.attempt(value)
+                whole = inspect.iscoroutinefunction(value)
+                self.attempt((lambda test=value: asyncio.run(test())) if whole else value)
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
 

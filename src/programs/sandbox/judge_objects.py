@@ -38,6 +38,18 @@ class RemoteObject:
     def __iter__(self):
         return iter(self._judge.ask("list", self._target))
 
+    def __next__(self):
+        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
+        if type(found) is not list or len(found) != 1:
+            raise StopIteration
+        return found[0]
+
+    def __enter__(self):
+        return self._judge.ask("enter", self._target)
+
+    def __exit__(self, *error):
+        self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
+
     def __getitem__(self, key):
         return self._judge.ask("item", self._target, (key,))
 
@@ -80,6 +92,28 @@ class RemoteObject:
 
     def __float__(self):
         return self.convert(float)
+
+
+class RemoteCoroutine(RemoteObject):
+    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+
+    def __await__(self):
+        return self._judge.ask("await", self._target)
+        yield  # which makes this a generator
+
+    def send(self, value):
+        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
+        raise StopIteration(self._judge.ask("await", self._target))
+
+    def __next__(self):
+        return self.send(None)
+
+    def throw(self, *error):
+        """A coroutine that is cancelled before it began."""
+        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
+
+    def close(self):
+        """Nothing is left to close."""
 
 
 class CountAsserts(ast.NodeTransformer):
@@ -167,6 +201,15 @@ STANDARD = {
 def names_in(*nodes: ast.AST) -> set:
     """The names that a piece of source uses."""
     return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def looks_at_output(trees: list) -> bool:
+    """Whether tests capture what is printed, which in another process they cannot."""
+    names = {"redirect_stdout", "redirect_stderr", "capsys", "stdout", "stderr"}
+    parts = [part for tree in trees for part in ast.walk(tree)]
+    words = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    words |= {part.arg for part in parts if isinstance(part, ast.arg)}
+    return bool(names & (words | names_in(*trees)))
 
 
 def calls_in(*nodes: ast.AST) -> list[ast.Call]:

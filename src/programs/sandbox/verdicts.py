@@ -13,7 +13,8 @@ class Verdict:
     Attributes:
         passed, total: numbers of tests.
         status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
-            invalid_tests: the tests compare two objects of the program or pass functions to it (see isolate_tests).
+            invalid_tests: the tests compare two objects of the program, pass functions to it, or look at what it
+            prints (see isolate_tests).
         trusted: False where the tests ran beside the program, or used its constants or functions to judge results:
             it could then forge the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
