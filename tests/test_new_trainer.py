@@ -197,16 +197,14 @@ def test_the_accuracy_by_generate_is_not_the_scripts_own(folder, monkeypatch):
 
 def test_conversations_of_the_saved_model_are_played(folder, monkeypatch):
     """So cold that they are greedy: right first answers end it, the returns of others are 0."""
-    (folder / "mine.py").write_text(new.page_text("multi_turn"))
     (folder / "run").mkdir()
     for x in (AutoModelForCausalLM, AutoTokenizer):
         x.from_pretrained(TINY_LM).save_pretrained(folder / "run")
     again = "in text)\n        return None if self.score else 'Again.'"
     (folder / "game.py").write_text("import my\n\n\n" + GAME.replace("in text)", again))
     shutil.copy(folder / "my.py", folder / "mine_too.py")  # of the script's folder, as an environment inside has it
-    (folder / "mine.py").write_text(
-        new.page_text("multi_turn").replace("import copy\n", "import copy\nimport mine_too\n")
-    )
+    page = new.page_text("multi_turn").replace("import copy\n", "import copy\nimport mine_too\n")
+    (folder / "mine.py").write_text(page)
     settings = {"model": "gone", "data": "train.jsonl", "environment": "game.py:Game", "eval_data": "test.jsonl"}
     settings |= {"max_new_tokens": 24, "temperature": 1e-4, "max_turns": 2}
     (folder / "run" / "settings.json").write_text(json.dumps(settings))

@@ -575,7 +575,8 @@ def test_these_ways_bring_no_object_that_is_equal_to_everything(sandbox, code, t
 
 
 def test_tests_that_capture_output_are_said_to_be_unfit(sandbox):
-    tests = "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f()\nassert b.getvalue() == '3\\n'"
+    capture = "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f()\n"
+    tests = capture + "assert b.getvalue() == '3\\n'"
     assert sandbox.run_code("def f():\n    print(3)", [tests]).status == "invalid_tests"
 
 
