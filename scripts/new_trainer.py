@@ -345,13 +345,18 @@ def loaded(file: str) -> dict:
     return runpy.run_path(file)
 
 
+def ends_of(model, tokenizer) -> list[int]:
+    """The tokens that end an answer: chat models name several."""
+    ends = model.generation_config.eos_token_id
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
     import torch
     from transformers import GenerationConfig
 
-    width, answers, ends = max(map(len, ids)), [], model.generation_config.eos_token_id
-    ends = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
     model.generation_config = GenerationConfig(eos_token_id=ends or None, pad_token_id=(ends or [0])[0])  # no penalties
     for i in range(0, len(ids), 64):
         part = ids[i : i + 64]
@@ -395,16 +400,17 @@ def by_generate(file: str, out: Path) -> dict:
     tokenizer, load = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained
     names = [out, config.teacher] if "teacher" in vars(config) else [out]
     model, *teacher = (load(name, dtype=torch.float32).to(device).eval() for name in names)
-    ends, rows = model.generation_config.eos_token_id, page["load_rows"](config, tokenizer, config.eval_data)[:256]
-    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id}
+    ends, rows = ends_of(model, tokenizer), page["load_rows"](config, tokenizer, config.eval_data)[:256]
+    reward = page["load_reward"](config.reward) if config.reward else None
     prompts, found = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
     torch.manual_seed(config.seed)
     sampled = {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
-    for name, how in {"greedy": {"do_sample": False}, "sampled": sampled}.items():
+    ways = ({"greedy": {"do_sample": False}} if reward else {}) | {"sampled": sampled}
+    for name, how in ways.items():
         answers = answered(model, tokenizer, prompts, max_new_tokens=config.max_new_tokens, **how)
-        if config.reward:
+        if reward:
             texts = [tokenizer.decode(ids[:-1] if ids[-1] in ends else ids) for ids in answers]
-            scores = page["load_reward"](config.reward)(rows, texts)
+            scores = reward(rows, texts)
             found[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
     if teacher:
         found["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
@@ -424,7 +430,8 @@ def by_playing(file: str, out: Path) -> dict:
     models, make = page["load_models"](config), page["load_environment"](config.environment)
     rows = page["load_rows"](config, models.tokenizer, config.eval_data)[:256]
     torch.manual_seed(config.seed)
-    samples = page["rollout"](config, models, make, rows)[1]
+    parts = [rows[i : i + 64] for i in range(0, len(rows), 64)]
+    samples = [sample for part in parts for sample in page["rollout"](config, models, make, part)[1]]
     mean = sum(sample["score"] for sample in samples) / len(samples)
     return {"rows": len(rows), "mean_return": round(mean, 4), "by_answers": by_answers(samples)}
 

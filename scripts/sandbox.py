@@ -31,7 +31,6 @@ Deliberately left out: languages other than Python; programs that need processes
 import argparse
 import array
 import ast
-import asyncio
 import atexit
 import builtins
 import collections
@@ -831,6 +830,13 @@ class Unsafe(Exception):
     """A test asks the program for the verdict."""
 
 
+def awaited(coroutine):
+    """What a coroutine comes to."""
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
 class RemoteObject:
     """A function, class or object of the program, seen from the judge; results that are plain data come as such.
 
@@ -1243,8 +1249,7 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
-                whole = inspect.iscoroutinefunction(value)
-                self.attempt((lambda test=value: asyncio.run(test())) if whole else value)
+                self.attempt(value if not inspect.iscoroutinefunction(value) else lambda test=value: awaited(test()))
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
 
@@ -1492,7 +1497,7 @@ def operate(call: dict, value, args: list, kwargs: dict):
         "next": lambda: next_of(value),
         "enter": lambda: type(value).__enter__(value),
         "exit": lambda: type(value).__exit__(value, None, None, None),
-        "await": lambda: asyncio.run(value),
+        "await": lambda: awaited(value),
         "item": lambda: value[args[0]],
         "set": lambda: setattr(value, *args),
         "put": lambda: value.__setitem__(*args),

@@ -6721,11 +6721,11 @@ def check_written(config: Config) -> int:
     """--check --overrides: compose and validate with verl's own configuration; exit code 1 with findings."""
     check_alone(config)
     overrides = read_overrides(config.overrides)
-    named = None if importlib.util.find_spec("verl") else name_findings(trap_findings(overrides)[0])
-    if named is not None:
-        return report_names(overrides, named)
-    need_verl()
     rest, findings = trap_findings(overrides)
+    named = None if importlib.util.find_spec("verl") else name_findings(rest)
+    if named is not None:
+        return report_names(overrides, [*findings, *named])
+    need_verl()
     report = {"verl": VERL, "overrides": len(overrides)}
     with contextlib.redirect_stdout(sys.stderr):  # verl prints
         composed, refused = compose_config(rest)
@@ -6743,11 +6743,10 @@ def check_written(config: Config) -> int:
     return int(bool(findings))
 
 
-def report_names(overrides: list[Written], named: list[str]) -> int:
+def report_names(overrides: list[Written], findings: list[str]) -> int:
     """What --check --overrides finds where verl is not installed: names, keys without effect, the reward's function."""
     values = {o.key.lstrip("+"): str(o.value).strip("'\"") for o in overrides}
     reward = [values.get(f"reward.custom_reward_function.{name}") for name in ("path", "name")]
-    findings = [*trap_findings(overrides)[1], *named]
     findings += reward_file_findings(SimpleNamespace(path=reward[0], name=reward[1] or "compute_score"))
     checked = "names of keys, keys without effect, the reward's function; no values, as verl is not installed here"
     tell(json.dumps({"verl": VERL, "overrides": len(overrides), "checked": checked, "findings": findings}, indent=1))

@@ -1,6 +1,5 @@
 """Inside a forked process."""
 
-import asyncio
 import atexit
 import fcntl
 import importlib
@@ -16,6 +15,7 @@ import types
 
 from programs.sandbox.errors import Died
 from programs.sandbox.judge import run_judge
+from programs.sandbox.judge_objects import awaited
 from programs.sandbox.kernel import (
     PR_SET_DUMPABLE,
     PR_SET_NO_NEW_PRIVS,
@@ -226,7 +226,7 @@ def operate(call: dict, value, args: list, kwargs: dict):
         "next": lambda: next_of(value),
         "enter": lambda: type(value).__enter__(value),
         "exit": lambda: type(value).__exit__(value, None, None, None),
-        "await": lambda: asyncio.run(value),
+        "await": lambda: awaited(value),
         "item": lambda: value[args[0]],
         "set": lambda: setattr(value, *args),
         "put": lambda: value.__setitem__(*args),

@@ -1,7 +1,6 @@
 """The judge of Python tests."""
 
 import ast
-import asyncio
 import builtins
 import contextlib
 import importlib
@@ -22,6 +21,7 @@ from programs.sandbox.judge_objects import (
     RemoteCoroutine,
     RemoteObject,
     Unsafe,
+    awaited,
     iterated_names,
     judging_names,
     looks_at_output,
@@ -210,8 +210,7 @@ class Judge:
             if isinstance(value, RemoteObject):
                 continue
             if name.startswith("test") and isinstance(value, types.FunctionType) and name not in called:
-                whole = inspect.iscoroutinefunction(value)
-                self.attempt((lambda test=value: asyncio.run(test())) if whole else value)
+                self.attempt(value if not inspect.iscoroutinefunction(value) else lambda test=value: awaited(test()))
             elif isinstance(value, type) and value.__module__ == "tests" and hasattr(value, "defaultTestResult"):
                 self.run_case(value)
 

@@ -18,6 +18,13 @@ class Unsafe(Exception):
     """A test asks the program for the verdict."""
 
 
+def awaited(coroutine):
+    """What a coroutine comes to."""
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
 class RemoteObject:
     """A function, class or object of the program, seen from the judge; results that are plain data come as such.
 
