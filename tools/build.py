@@ -44,6 +44,8 @@ FLOORS = (
     "aggregation",
     "shaping",
     "rows",
+    "question_parts",
+    "answer_marks",
     "chat",
     "prompts",
     "pass_band",

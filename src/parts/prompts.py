@@ -5,6 +5,7 @@ from pathlib import Path
 from parts.bundle import EMBEDDED_DATA, EMBEDDED_EVAL
 from parts.chat import as_turns, check_template, template_settings
 from parts.messages import UserError, need, say
+from parts.question_parts import warn_unread
 from parts.rows import check_prompt, read_rows
 from parts.settings import BaseConfig
 
@@ -51,6 +52,7 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     if not tokenizer.chat_template and any(not isinstance(row["prompt"], str) for row in kept):
         say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    warn_unread(source, [(row, row[config.prompt_column]) for row in rows])
     return kept
 
 

@@ -30,6 +30,7 @@ ROOMS = (
     "json_values",
     "test_checks",
     "answers_and_tests",
+    "passages",
     "choices",
     "forms",
     "form_names",

@@ -3,44 +3,25 @@
 import json
 import re
 
+from parts.answer_marks import hash_mark, last_boxed
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.json_values import JsonDecoder, as_plain
 from programs.data_loader.test_checks import check_python, check_test
 
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 
 
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
-
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
-    if match is None or not match[1]:
-        return text[match.end()] if match else None  # \boxed 5
-    depth, escaped = 1, False
-    for at in range(match.end(), len(text)):
-        depth += 0 if escaped else {"{": 1, "}": -1}.get(text[at], 0)
-        escaped = text[at] == "\\" and not escaped
-        if depth == 0:
-            return text[match.end() : at].strip()
-    return None
-
-
 def gold_of(text: str) -> str | None:
-    r"""The final answer in a worked solution: after the last `####`, else in the last \boxed{…}; None without either.
+    r"""The final answer in a worked solution: after a final `####`, else in the last \boxed{…}; None without either.
 
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
     found = None
     while True:
-        if "####" in text:
-            text = text.rpartition("####")[2].strip()
+        if mark := hash_mark(text):
+            text = mark[1].strip()
             if MONEY.fullmatch(text):
                 text = text.replace(",", "").replace("$", "")
         else:

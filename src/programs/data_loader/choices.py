@@ -1,51 +1,263 @@
 """Questions with choices."""
 
+import ast
+import json
+import random
 import re
 import string
+from dataclasses import dataclass, field
 
+from parts.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty
 from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.messages import CHOICE_KEYS, PICK_KEYS, PROMPT_KEYS
+from programs.data_loader.messages import PICK_KEYS
+from programs.data_loader.passages import SCALAR
 
 LETTERS = string.ascii_uppercase
+RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
+LABEL = re.compile(r"[A-Za-z]|\d\d?")
+LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 
 
-def offered(row: dict) -> tuple[list[str], list[str]] | None:
-    """(texts, labels) of a row's choices: a list, ARC's {"text", "label"}, or MedQA's {"A": text}; None without."""
-    for name in CHOICE_KEYS:
-        value = row.get(name)
-        texts, labels = value, []
-        if isinstance(value, dict) and "text" in value:
-            texts, labels = value["text"], value.get("label") or []
-        elif isinstance(value, dict) and all(re.fullmatch("[A-Z]", str(key)) for key in value):
-            texts, labels = list(value.values()), list(value)
-        plain = isinstance(texts, list) and all(isinstance(text, str | int | float) for text in texts)
-        if plain and 1 < len(texts) <= len(LETTERS) and isinstance(labels, list) and len(labels) in (0, len(texts)):
-            return [str(text).strip() for text in texts], [str(label) for label in labels]
+@dataclass
+class Choices:
+    """The choices of a row, and how it names the right one."""
+
+    columns: tuple[str, ...]
+    texts: list[str]
+    labels: list[str] = field(default_factory=list)  # as the row names the choices
+    right: int | None = None  # where the choices themselves say it
+    first: int | None = 0  # what numbers count from where the file does not show it; None: unknown
+
+
+def choices_of(row: dict) -> Choices | None:
+    """The choices of a row; None where no column looks like it.
+
+    Raises:
+        BadRow: columns look like choices, but are in no form that is known.
+    """
+    columns = choice_columns(row)
+    if not columns:
+        return None
+    name, value = columns[0], row[columns[0]]
+    if WRONG.match(name):
+        choices = from_wrong(row, columns)
+    elif name in CHOICE_KEYS:
+        choices = from_value(name, listed_in(value) if isinstance(value, str) else value)
+    else:
+        choices = from_columns(row, columns)
+    if choices is None or not 1 < len(choices.texts) <= len(LETTERS) or "" in choices.texts:
+        expected = "2 to 26 choices: a list of texts, {text, label}, {A: text}, or `A. … B. …`"
+        raise BadRow(name, shown(value), expected, f"--drop {' '.join(columns)} where these are no choices")
+    if name == "mc1_targets" and choices.right is not None:  # whose first is always the right one
+        choices = shuffled(choices)
+    return choices
+
+
+def from_columns(row: dict, columns: tuple[str, ...]) -> Choices | None:
+    """Choices that have a column each: a letter is a label; a number counts as the columns do."""
+    if any(not isinstance(row[name], SCALAR) for name in columns):
+        return None
+    marks = [LABEL_END.search(name)[1] for name in columns]
+    texts, stem = [str(row[name]).strip() for name in columns], columns[0][: -len(marks[0])].lower()
+    if marks[0].isdigit():  # PIQA's and COPA's `label` counts from 0, whatever the columns' names
+        from_zero = stem in ("sol", "choice") and row.get("label") is not None
+        return Choices(columns, texts, first=0 if from_zero else int(marks[0]))
+    return Choices(columns, texts, [mark.upper() for mark in marks], first={"op": 0, "answer": 1}.get(stem))
+
+
+def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
+    """The right answer and wrong ones, in an order that their texts decide."""
+    right = next((name for name in RIGHT_KEYS if isinstance(row.get(name), SCALAR)), None)
+    wrong = row[columns[0]] if isinstance(row[columns[0]], list) else [row[name] for name in columns]
+    texts = [row.get(right), *wrong]
+    if right is None or not all(isinstance(text, SCALAR) for text in texts):
+        return None
+    return shuffled(Choices((*columns, right), [str(text).strip() for text in texts], right=0))
+
+
+def shuffled(choices: Choices) -> Choices:
+    """The same choices in an order that depends on nothing but their texts, so that the first is not always right."""
+    order = list(range(len(choices.texts)))
+    random.Random("\n".join(choices.texts)).shuffle(order)
+    texts = [choices.texts[index] for index in order]
+    return Choices(choices.columns, texts, right=order.index(choices.right))
+
+
+def from_value(name: str, value) -> Choices | None:
+    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, {text: whether right}."""
+    labels, marks = [], None
+    if isinstance(value, dict):
+        listed = next(
+            (key for key in ("text", "texts", "choices", "options") if isinstance(value.get(key), list)), None
+        )
+        given = {key: item for key, item in value.items() if not is_empty(item)}
+        if listed:
+            labels, marks = value.get("label") or [], value.get("labels")
+            value = value[listed]
+        elif name == "mc1_targets":
+            value, marks = list(value), list(value.values())
+        elif all(LABEL.fullmatch(key) for key in given):
+            labels, value = list(given), list(given.values())
+        elif all(ONE_CHOICE.fullmatch(key) for key in given):
+            labels, value = [LABEL_END.search(key)[1] for key in given], list(given.values())
+        else:
+            return None
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        text = next(
+            (key for key in ("text", "content", "option", "choice", "answer", "value") if key in value[0]), None
+        )
+        label = next((key for key in ("label", "key", "letter", "id", "identifier", "option") if key in value[0]), None)
+        mark = next((key for key, item in value[0].items() if isinstance(item, bool)), None)
+        if text is None or any(text not in item for item in value):
+            return None
+        marks = [item.get(mark) for item in value] if mark else None
+        labels = [item.get(label) for item in value] if label and label != text else []
+        value = [item[text] for item in value]
+    while isinstance(value, list) and not labels and value and is_empty(value[-1]):
+        value = value[:-1]
+    plain = isinstance(value, list) and all(isinstance(text, SCALAR) for text in value)
+    if not plain or not isinstance(labels, list) or len(labels) not in (0, len(value)):
+        return None
+    texts, labels = [str(text).strip() for text in value], [str(label).strip() for label in labels]
+    return Choices((name,), texts, labels, right_mark(marks) if isinstance(marks, list) else None)
+
+
+def right_mark(marks: list) -> int | None:
+    """The place of the only truth among truth values, or the only 1 among zeros."""
+    good = len(marks) > 1 and all(isinstance(mark, int) and mark in (0, 1) for mark in marks) and sum(marks) == 1
+    return [int(mark) for mark in marks].index(1) if good else None
+
+
+def listed_in(text: str):
+    """Choices in one text: JSON, a list or object as Python and numpy print it, or lines and marks; else the text."""
+    text = text.strip()
+    if text[0] in "[{":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
+        printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
+        try:
+            return ast.literal_eval(printed)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return marked_choices(text) or (lines if len(lines) > 1 else text)
+
+
+def marked_choices(text: str) -> dict | None:
+    """The choices of `A. x B. y`, `(a) x (b) y`, `a ) x , b ) y` or `1. x 2. y` by their marks; None where a mark
+    stands more than once, as nobody knows then where a choice ends."""
+    for marks in (LETTERS, LETTERS.lower(), [str(number) for number in range(1, 27)]):
+        ends, found = [], 0
+        for mark in marks:
+            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))\(?{mark}\s?[).:、．]\)?(?!\d)", text, re.MULTILINE))
+            if len(places) != 1 or places[0].start() < found:
+                break
+            found = places[0].end()
+            ends.append((mark, places[0]))
+        else:
+            places = []
+        if len(ends) < 2 or places or text[: ends[0][1].start()].strip():
+            continue
+        stops = [place.start() for _, place in ends[1:]] + [len(text)]
+        return {
+            mark: text[place.end() : stop].strip().rstrip(",;|").rstrip()
+            for (mark, place), stop in zip(ends, stops, strict=True)
+        }
     return None
 
 
-def asks_with_choices(row: dict) -> bool:
-    """Whether a row asks in text and has choices and the right one."""
-    question = next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), None)
-    picked = any(row.get(name) is not None for name in PICK_KEYS)
-    return isinstance(question, str) and picked and offered(row) is not None
+def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
+    """(column, place, whether the row leaves open that its number counts from elsewhere) of the right choice.
+
+    `first` is what numbers of choices count from in this file, None where no row shows it.
+
+    Raises:
+        BadRow: no column says which choice is right, or none in a way that can be read.
+    """
+    if choices.right is not None:
+        return choices.columns[0], choices.right, False
+    picks = picks_of(row, choices)
+    for name, value in picks:
+        if (place := named_place(value, choices)) is not None:
+            return name, place, False
+    start, count = choices.first if first is None else first, len(choices.texts)
+    for name, value in picks:
+        number, same = as_number(value, choices), places_of(str(value).strip(), choices.texts)
+        if number is not None and start is None:
+            got = f"{number}, and no row shows whether numbers count from 0 or from 1"
+            raise BadRow(name, got, f"a letter from A to {LETTERS[count - 1]}, or a choice's text")
+        place = number - start if number is not None else -1
+        if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
+            raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
+        if place in range(count):
+            return name, place, first is None and 0 < number < count
+        if len(same) == 1:
+            return name, same[0], False
+    expected = f"a number from {start or 0} to {count - 1 + (start or 0)}, a letter from A to {LETTERS[count - 1]}"
+    expected = f"one of the labels {', '.join(choices.labels)}" if choices.labels else f"{expected}, or a choice's text"
+    if not picks:
+        empty = next((name for name in PICK_KEYS if name in row and name not in choices.columns), None)
+        names = ", ".join(name for name in row if not is_empty(row[name]))
+        got, advice = ("an empty cell", "leaving out the row") if empty else (f"the columns {names[:200]}", "")
+        columns = f"--map answer=COLUMN, or --drop {' '.join(choices.columns)} where these are no choices"
+        raise BadRow(empty or "answer", got, expected, advice or columns)
+    raise BadRow(picks[0][0], shown(picks[0][1]), expected)
 
 
-def picked(value, texts: list[str], labels: list[str], name: str) -> int:
-    """The number of the right choice, from its number (0 is the first), label, letter or text."""
+def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
+    """(column, value) of what may say which choice is right; a list of one counts as what it holds."""
+    values = [(name, row[name]) for name in PICK_KEYS if not is_empty(row.get(name)) and name not in choices.columns]
+    return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
+
+
+def places_of(word: str, texts: list[str]) -> list[int]:
+    """Where a text stands in a list; in another case where it does not stand there as it is."""
+    exact = [place for place, text in enumerate(texts) if text == word]
+    return exact or [place for place, text in enumerate(texts) if text.lower() == word.lower()]
+
+
+def named_place(value, choices: Choices) -> int | None:
+    """The place of the choice that a value names by its label, text or letter, or by truth values; numbers aside."""
+    if isinstance(value, list):
+        return right_mark(value) if len(value) == len(choices.texts) else None
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        return None
+    word, texts, labels = str(value).strip(), choices.texts, choices.labels
+    for places in (places_of(word, labels), [] if as_number(value, choices) is not None else places_of(word, texts)):
+        if len(places) == 1:
+            return places[0]
+    match = re.fullmatch(r"(?i:option |choice |answer )?[(\[]?([a-zA-Z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
+    place = LETTERS.index(match[1].upper()) if match else len(texts)
+    fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
+    return place if fits else None
+
+
+def is_letters(labels: list[str]) -> bool:
+    """Whether labels are A, B, C, … in order."""
+    return [label.upper() for label in labels] == list(LETTERS[: len(labels)])
+
+
+def as_number(value, choices: Choices) -> int | None:
+    """The number of a choice that a cell holds; None where choices have numbers as labels."""
     word = str(value).strip()
-    letter = word.strip("()[].:").upper()
-    if isinstance(value, str) and word in labels:
-        return labels.index(word)
-    if isinstance(value, str) and texts.count(word) == 1:
-        return texts.index(word)
-    if isinstance(value, str) and len(letter) == 1 and letter in LETTERS[: len(texts)]:
-        return LETTERS.index(letter)
-    if not isinstance(value, bool) and not labels and word.isascii() and word.isdigit() and int(word) < len(texts):
-        return int(word)
-    known = f"a number from 0 to {len(texts) - 1}, a letter from A to {LETTERS[len(texts) - 1]}, or a choice's text"
-    advice = "mending the row, or --kind math where these are no choices"
-    raise BadRow(name, shown(value), f"one of the labels {', '.join(labels)}" if labels else known, advice)
+    whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
+    return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
+
+
+def first_number(row: dict) -> int | None:
+    """What a row shows of how its file counts choices: 0 or 1, or None where its number may be either."""
+    try:
+        choices = choices_of(row)
+    except BadRow:
+        return None
+    picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
+    if any(named_place(value, choices) is not None for value in picks):
+        return None
+    numbers = [as_number(value, choices) for value in picks if not places_of(str(value).strip(), choices.texts)]
+    return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
 
 
 def with_choices(question: str, texts: list[str]) -> str:

@@ -46,7 +46,11 @@ def make_command() -> argparse.ArgumentParser:
     flag("inspect", "report fields, lengths, duplicates, overlap of sources, examples", action="store_true")
     flag("tokenizer", "folder or hub id, for lengths in tokens", metavar="DIR")
     flag("plot", "histogram of prompt lengths", type=Path, metavar="FILE.png")
-    flag("validate", "only report bad rows; exit 1 if there are any", action="store_true")
+    flag(
+        "validate",
+        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
+        action="store_true",
+    )
     flag("limit", "stop after N good rows", type=int, metavar="N")
     split = "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl"
     flag("split", split, metavar="[NAME=]N")
@@ -241,6 +245,7 @@ class Run:
             "why": self.reader.why,
             "counts": self.reader.counts,
             "outputs": self.outputs,
+            "unread": dict(self.reader.unread),
             "errors": self.first_rejected,
             "stats": self.stats.report() if looks else {},
         }
@@ -263,9 +268,7 @@ def run_command(args) -> int:
         run.write()
     if args.plot and counts["kept"]:
         plot_lengths(run.stats, args.plot)
-    for text, count in run.reader.notes.items():
-        if count:
-            say(f"note: {count} {text}")
+    run.reader.say_notes()
     if args.json:
         report = run.report()
         report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
@@ -275,7 +278,7 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int(bool(rejected) and only_look)
+    return int((bool(rejected) and only_look) or (bool(run.reader.unread) and args.validate))
 
 
 def print_summary(run: Run) -> None:
@@ -288,7 +291,8 @@ def print_summary(run: Run) -> None:
         tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
     stats = report["stats"]
     for name, item in stats.get("fields", {}).items():
-        tell(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}")
+        lost = ", looks like a part of the question and is in no prompt" if name in report["unread"] else ""
+        tell(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}{lost}")
     for name, lengths in stats.get("lengths", {}).items():
         tell(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
     if stats:

@@ -5,10 +5,12 @@ import functools
 from collections.abc import Callable
 
 from parts.messages import need, suggest
+from parts.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from programs.data_loader.bad_rows import KINDS, BadRow, shown
-from programs.data_loader.choices import asks_with_choices
 from programs.data_loader.forms import (
+    NO_FACTS,
     TEST_SOURCE,
+    FileFacts,
     Shape,
     as_choices,
     as_code,
@@ -23,7 +25,15 @@ from programs.data_loader.forms import (
     marks_answer,
 )
 from programs.data_loader.json_values import as_plain
-from programs.data_loader.messages import ANSWER_KEYS, CHAT_KEYS, PROMPT_KEYS, TEST_KEYS
+from programs.data_loader.messages import (
+    ANSWER_KEYS,
+    CHAT_KEYS,
+    CHOICE_PROMPT_KEYS,
+    PICK_KEYS,
+    PROMPT_KEYS,
+    RESPONSE_KEYS,
+    TEST_KEYS,
+)
 
 FORMS: dict[str, Callable[[Shape], None]] = {
     "prompts": as_prompts,
@@ -66,7 +76,7 @@ def form_of(row: dict) -> str | None:
                 return name
     names = tuple(name for name, value in row.items() if value is not None)
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
-    if form in ("prompts", "math") and asks_with_choices(row):
+    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
     if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
         return "math"
@@ -114,11 +124,32 @@ def normalise(row: dict, kind: str = "auto") -> dict:
     row = as_plain(row)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
-    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind)
+    row = known_names(row)
+    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind).out
 
 
-def convert(row: dict, form: str) -> dict:
-    """A plain row of a known form in the schema."""
+def known_names(row: dict) -> dict:
+    """A row with its columns as this script writes them: `Question` is `question`; OpenBookQA's object is opened."""
+    question = row.get("question")
+    if isinstance(question, dict) and isinstance(question.get("stem"), str):
+        row = {**{name: value for name, value in row.items() if name != "question"}, **question}
+        row["question"] = row.pop("stem")
+    new = new_names(tuple(row))
+    return {new.get(name, name): value for name, value in row.items()} if new else row
+
+
+@functools.lru_cache(4096)
+def new_names(names: tuple[str, ...]) -> dict[str, str]:
+    """{name: the known name that it is but for case, blanks and dashes}; none in files of this script and of verl."""
+    if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
+        return {}
+    known = {*CHOICE_PROMPT_KEYS, *ANSWER_KEYS, *PICK_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
+    found = {plain_name(name): name for name in reversed(names)}
+    return {name: plain for plain, name in found.items() if plain in known and plain not in names}
+
+
+def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
+    """A plain row of a known form in the schema: `out` of what is returned."""
     if form in CUSTOM:
         function, form = CUSTOM[form]
         name = getattr(function, "__name__", "the function")
@@ -129,14 +160,14 @@ def convert(row: dict, form: str) -> dict:
             raise BadRow("row", got, "a row of the registered format") from None
         if not isinstance(made, dict):
             raise BadRow("row", f"{shown(made)} from {name}", "a row of the registered format")
-        row = as_plain(made)
+        row, facts = as_plain(made), FileFacts(frozenset(made))  # the function says what is the prompt
     elif form in KINDS:  # files of this script and of verl may be given with any kind
         named = form_of_fields(tuple(name for name, item in row.items() if item is not None), True)
         form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
-    shape = Shape(dict(row))
+    shape = Shape(dict(row), facts)
     FORMS[form](shape)
-    out = shape.finish()
-    return out
+    shape.finish()
+    return shape
 
 
 def check_kind(kind: str) -> None:

@@ -5,17 +5,17 @@ import itertools
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from parts.question_parts import unread_parts
 from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, as_tests, gold_of, tests_from_json
 from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.choices import LETTERS, offered, picked, with_choices
+from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
 from programs.data_loader.json_values import JsonDecoder, as_plain
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
-    CHOICE_KEYS,
-    CONTEXT_KEYS,
-    PICK_KEYS,
+    CHOICE_PROMPT_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
     TEST_KEYS,
@@ -24,6 +24,7 @@ from programs.data_loader.messages import (
     check_order,
     read_messages,
 )
+from programs.data_loader.passages import passages_before
 from programs.data_loader.test_checks import check_runnable
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
@@ -34,11 +35,26 @@ READERS = {
 }
 
 
+@dataclass(frozen=True)
+class FileFacts:
+    """What the rows of a file have in common, beyond their form."""
+
+    mapped: frozenset[str] = frozenset()  # the fields that --map names
+    first_number: int | None = None  # what numbers of choices count from: 0, 1, or None where no row shows it
+
+
+NO_FACTS = FileFacts()
+
+
 class Shape:
     """One row on its way to the schema: `take` fetches a field and marks it as used; what is not used stays."""
 
-    def __init__(self, row: dict):
-        self.row, self.used, self.out = row, set(), {}
+    def __init__(self, row: dict, facts: FileFacts = NO_FACTS):
+        self.row, self.used, self.out, self.facts = row, set(), {}, facts
+        self.choices = None  # those that the prompt has got
+        self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
+        self.notes: list[str] = []
+        self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
 
     def name(self, names: Iterable[str]) -> str | None:
@@ -59,11 +75,12 @@ class Shape:
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt: Alpaca's input follows its instruction, a passage or LLaMA-Factory's history precedes."""
-        name, value = self.take(PROMPT_KEYS, "a prompt")
-        more = self.name(CONTEXT_KEYS)
-        if name == "question" and isinstance(value, str) and more and isinstance(self.row[more], str):
-            value = f"{self.take([more], '')[1]}\n\n{value}"
+        """Fill in the prompt: passages and LLaMA-Factory's history precede, Alpaca's input and choices follow.
+
+        Where --map names the prompt, only passages that it names too go before it.
+        """
+        self.choices = choices_of(self.row)
+        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else PROMPT_KEYS, "a prompt")
         if name == "instruction" and (more := self.name(["input"])):
             extra = self.take([more], "")[1]
             if not isinstance(value, str) or not isinstance(extra, str):
@@ -71,10 +88,22 @@ class Shape:
             value = f"{value}\n\n{extra}" if extra.strip() else value
         elif name == "instruction":
             self.used.add("input")
+        if isinstance(value, str):
+            mapped = self.facts.mapped
+            names = [key for key in self.row if key not in self.used and ("prompt" not in mapped or key in mapped)]
+            passages = passages_before(self.row, value, names)
+            self.used.update(passages)
+            value = "\n\n".join([*passages.values(), value])
         if name != "prompt" and isinstance(self.row.get("history"), list):
             value = [*self.turns(), {"role": "user", "content": value}]
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
+        if self.choices:
+            message = self.out["prompt"][-1]
+            message["content"] = with_choices(message["content"], self.choices.texts)
+            if self.choices.columns[0] not in ("choices", "options"):
+                self.used.update(self.choices.columns)
+                self.out["choices"] = self.choices.texts
 
     def turns(self) -> list[dict]:
         """Earlier turns from `history`, a list of [user, assistant]."""
@@ -120,11 +149,15 @@ class Shape:
             check_runnable(out, self.tests_name)
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
-        for name, value in row.items():
-            if name not in self.used and value is not None:
-                out.setdefault(name, value)
+        rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
+        for name, value in rest.items():
+            out.setdefault(name, value)
         if clash := [name for name in RESERVED if name in out]:
             raise BadRow(clash[0], "a column of this name", "another name, as files use this one", f"--drop {clash[0]}")
+        if not self.is_ours:
+            known = {*self.facts.mapped, *(self.choices.columns if self.choices else ())}
+            rest = {name: value for name, value in rest.items() if name not in known}
+            self.unread = unread_parts(rest, out["prompt"])
         return out
 
 
@@ -144,17 +177,17 @@ def as_math(shape: Shape) -> None:
 
 def as_choices(shape: Shape) -> None:
     """A question, its choices, which become part of the prompt, and the letter of the right one."""
-    choices = offered(shape.row)
-    if choices is None:
-        names = " or ".join(CHOICE_KEYS)
-        value = next((shape.row[name] for name in CHOICE_KEYS if shape.row.get(name) is not None), None)
-        expected = f"{names}: a list of 2 to 26 texts, {{text, label}}, or {{A: text}}"
-        raise BadRow(CHOICE_KEYS[0], shown(value) if value is not None else "no choices", expected)
     shape.prompt()
-    message = shape.out["prompt"][-1]
-    message["content"] = with_choices(message["content"], choices[0])
-    name, value = shape.take(PICK_KEYS, "the right choice")
-    shape.out["answer"] = LETTERS[picked(value, *choices, name)]
+    if shape.choices is None:
+        expected = "a column `choices` or `options`: a list of 2 to 26 texts, {text, label}, or {A: text}"
+        raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
+    name, place, is_open = right_choice(shape.row, shape.choices, shape.facts.first_number)
+    if is_open and shape.choices.columns == (shape.choices.columns[0],):
+        shape.notes.append(
+            f"rows whose {name} was counted from 0, though no row shows it; try letters if that is wrong"
+        )
+    shape.used.add(name)
+    shape.out["answer"] = LETTERS[place]
 
 
 def as_worked(shape: Shape) -> None:
@@ -256,7 +289,7 @@ def dialogue(text: str, name: str) -> list[dict]:
 
 def as_ours(shape: Shape) -> None:
     """A row that this script wrote, for itself or for TRL: checked, and otherwise as it is."""
-    row, out = shape.row, shape.out
+    row, out, shape.is_ours = shape.row, shape.out, True
     row.update(decoded(row, shape.used))
     texts = row["text_fields"] if isinstance(row.get("text_fields"), list) else ()
     shape.used.add("text_fields")
@@ -336,5 +369,5 @@ TEST_SOURCE = re.compile(r"^(def check\(|assert\b)", re.MULTILINE)
 
 
 def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer."""
-    return isinstance(value, str) and ("####" in value or "\\boxed" in value)
+    """Whether a text is a worked solution that marks its final answer, or began to."""
+    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)

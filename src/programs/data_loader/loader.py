@@ -216,8 +216,12 @@ def stream_rows(sources, kind: str, reading: dict) -> Iterator[dict]:
         if settings.on_bad == "fail":
             raise BadRows([item], 1)
 
-    reader = RowReader(sources, settings, refuse)
-    yield from reader
+    reader, warned = RowReader(sources, settings, refuse), False
+    for row in reader:
+        if reader.unread and not warned:  # the end of a stream may be days away
+            reader.say_notes()
+            warned = True
+        yield row
     reader.need_rows()
 
 

@@ -5,9 +5,11 @@ from programs.data_loader.bad_rows import BadRow, shown
 PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
 ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
-CHOICE_KEYS = ("choices", "options")
-PICK_KEYS = ("answerKey", "answer", "answer_idx", "answer_index", "correct", "label")
-CONTEXT_KEYS = ("context", "passage", "article")
+CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sentence")
+PICK_KEYS = (
+    *("answerKey", "answer_key", "answer", "answer_idx", "answer_index", "answer_letter", "correct", "correct_option"),
+    *("correct_answer", "correct_answer_num", "cop", "gold", "gold_label", "label", "labels", "target", "ground_truth"),
+)
 CHAT_KEYS = ("messages", "conversations", "conversation")
 TEST_KEYS = ("tests", "test_list", "test_cases", "input_output", "test")
 ROLES = {

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 
 from parts.messages import UserError, say, suggest
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, HEAD, BadRow, BadRows, line_of
-from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of
-from programs.data_loader.forms import marks_answer
+from programs.data_loader.choices import first_number
+from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names
+from programs.data_loader.forms import FileFacts, marks_answer
 from programs.data_loader.json_values import Record
 from programs.data_loader.messages import ANSWER_KEYS
 from programs.data_loader.reading import Settings, distinct_names, expand, records_of
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map; the source of a mapping may be a dotted path into objects."""
+    """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path."""
     row = {name: value for name, value in row.items() if name not in settings.drop}
     taken = {}
     for name, source in settings.mapping.items():
@@ -33,7 +34,7 @@ def remapped(row: dict, settings: Settings) -> dict:
         row.pop(source, None)
     if clash := [name for name in taken if name in row]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return {**taken, **row}
+    return known_names({**taken, **row})
 
 
 class RowReader:
@@ -47,6 +48,7 @@ class RowReader:
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
+        self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
 
     @property
     def kind(self) -> str:
@@ -100,17 +102,31 @@ class RowReader:
         first = f"; the first bad one: {line_of(rejected[0])}" if rejected else ""
         raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
+    def say_notes(self) -> None:
+        """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
+        for name, count in self.unread.items():
+            say(
+                f"warning: got the column {name}, which looks like a part of the question and is in no prompt ({count} "
+                f"of {self.counts['read']} rows); try --map context={name} to put it before the question, "
+                f"or --drop {name}"
+            )
+        for text, count in self.notes.items():
+            if count:
+                say(f"note: {count} {text}")
+
     def read(self, record: Record, form: str) -> dict:
         """One record normalised."""
         if record.flaw:
             raise record.flaw
-        row, settings = record.row, self.settings
-        if settings.mapping or settings.drop:
-            row = remapped(row, settings)
+        settings = self.settings
+        row = remapped(record.row, settings)
         own = form_of(row)
         if settings.kind == "auto":
             form = self.agreed(form, own, row)
-        row = convert(row, form)
+        shape = convert(row, form, self.facts)
+        row = shape.out
+        self.unread.update(shape.unread)
+        self.notes.update(shape.notes)
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
@@ -137,7 +153,7 @@ class RowReader:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
         settings, label = self.settings, "stdin" if file == "-" else file
         head = list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked = Counter(), Counter(), {}, 0
+        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for record in head:
             with contextlib.suppress(BadRow):
                 row = remapped(record.row, settings) if record.row is not None else None
@@ -148,8 +164,11 @@ class RowReader:
                     marked += form == "math" and marks_answer(first)
                     fields.setdefault(form, [name for name in row if row[name] is not None])
                     if form in ("ours", "verl"):
-                        kinds[kind_of(convert(row, form))] += 1
+                        kinds[kind_of(convert(row, form).out)] += 1
+                    if form == "choices" or settings.kind == "choices":
+                        numbers.add(first_number(row))
         records = itertools.chain(head, records)
+        self.facts = FileFacts(frozenset(settings.mapping), min(numbers - {None}, default=None))
         if settings.kind != "auto":
             kind = CUSTOM[settings.kind][1] if settings.kind in CUSTOM else settings.kind
             self.kinds[kind] += 1
@@ -254,4 +273,5 @@ def load_rows(
     if rejected and on_bad == "fail":
         raise BadRows(rejected, len(rejected))
     reader.need_rows(rejected)
+    reader.say_notes()
     return Loaded(rows, reader.kind, reader.why, rejected, reader.counts)

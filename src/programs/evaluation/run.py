@@ -11,6 +11,7 @@ from parts.chat import template_settings
 from parts.messages import UserError, need, say
 from parts.output_folder import versions, write_text
 from parts.paired_tests import summarize
+from parts.question_parts import warn_unread
 from programs.evaluation.cache import compute
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
@@ -43,6 +44,8 @@ def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{source}, row {number}: {error}") from None
+    if type(task) is not Perplexity:
+        warn_unread(source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
 
 

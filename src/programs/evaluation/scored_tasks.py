@@ -10,6 +10,8 @@ from programs.evaluation.extraction import text_windows
 from programs.evaluation.rows_and_siblings import user_text
 from programs.evaluation.tasks import Task, mean_values
 
+CHOICE_COLUMNS = ("choices", "options", "endings")
+
 
 class Perplexity(Task):
     """Log-probs of whole texts."""
@@ -88,7 +90,7 @@ class MultipleChoice(Task):
 
     def choices(self, row: dict) -> tuple[list[str], int]:
         """The choices and the index of the right one."""
-        choices, labels = self.require(row, ("choices", "options", "endings")), None
+        choices, labels = self.require(row, CHOICE_COLUMNS), None
         if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
             labels, choices = list(choices), list(choices.values())
         elif isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
@@ -105,6 +107,9 @@ class MultipleChoice(Task):
         valid = isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < len(choices)
         need(valid, f"got answer {gold!r} for {len(choices)} choices; expected an index from 0, a letter, or the text")
         return choices, gold
+
+    def unused(self, row):
+        return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}
 
     def target(self, row):
         choices, gold = self.choices(row)

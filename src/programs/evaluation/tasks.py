@@ -92,6 +92,10 @@ class Task:
         need(value is not None, f"task {self.name} got columns {', '.join(row)}; expected one of {', '.join(names)}")
         return value
 
+    def unused(self, row: dict) -> dict:
+        """The columns of a row that the task does not use beside its question."""
+        return row
+
     def check_row(self, row: dict) -> None:
         """Raise UserError unless the row has what the scoring needs."""
 

@@ -3,6 +3,7 @@
 from parts.chat import as_turns, check_template, template_settings
 from parts.messages import UserError, need, say, suggest
 from parts.prompts import RESERVED, encode_prompt
+from parts.question_parts import warn_unread
 from parts.rows import check_prompt, read_rows
 from parts.tokenizers import open_tokenizer
 from programs.grpo_train.settings import Config, trainer_fields
@@ -55,6 +56,7 @@ def load_task(config: Config, tokenizer, source: str) -> list[dict]:
     if len(kept) < len(rows):
         say(f"{source}: left out {too_long}")
     check_template(config, tokenizer, source, [row["prompt"] for row in kept])
+    warn_unread(source, [(row, row[column]) for row in rows])
     return kept
 
 

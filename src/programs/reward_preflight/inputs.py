@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from parts.messages import UserError, need, suggest
+from parts.question_parts import warn_unread
 from parts.rows import read_rows
 from programs.reward_preflight.rows_and_gold import make_row, prompt_text, text_of
 
@@ -25,7 +26,9 @@ def load_data(args) -> list[dict]:
     """Every row of --data, checked."""
     raw = read_rows(args.data)
     need(raw, f"got data {args.data!r} without rows; expected at least one")
-    return [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
+    rows = [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
+    warn_unread(args.data, [(row, row[args.prompt_column]) for row in raw])
+    return rows
 
 
 def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:

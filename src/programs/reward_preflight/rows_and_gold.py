@@ -2,6 +2,7 @@
 
 import re
 
+from parts.answer_marks import hash_mark
 from parts.messages import need
 from parts.rows import check_prompt
 
@@ -19,7 +20,7 @@ TEMPLATES = (
     "<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
     "<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n",
 )
-MARKED = re.compile(r"####\s*(?P<a>[^\n]+)|\\boxed\{(?P<b>(?:[^{}]|\{[^{}]*\})*)\}|<answer>(?P<c>[^<]*)</answer>")
+MARKED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}|<answer>([^<]*)</answer>")
 
 
 def text_of(value) -> str | None:
@@ -40,10 +41,12 @@ def prompt_text(prompt) -> str:
 
 def marked_answer(text: str) -> tuple[str, str] | None:
     """(answer, text before it) of the last `####`, `\\boxed{}` or `<answer>` of a solution."""
-    found = list(MARKED.finditer(text))
+    hashed = hash_mark(text)
+    found = [*MARKED.finditer(text), *([hashed] if hashed and hashed[1].strip() else [])]
     if not found:
         return None
-    return next(part for part in found[-1].groups() if part is not None).strip(), text[: found[-1].start()].strip()
+    last = max(found, key=re.Match.start)
+    return next(part for part in last.groups() if part is not None).strip(), text[: last.start()].strip()
 
 
 def answer_columns(args) -> tuple[str, ...]:

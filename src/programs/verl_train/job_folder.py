@@ -10,6 +10,7 @@ from parts.bundle import BUNDLE, EMBEDDED_DATA, EMBEDDED_EVAL, EMBEDDED_REWARDS
 from parts.messages import need, say
 from parts.play_setup import PlaySetup
 from parts.prompts import evaluated_rows
+from parts.question_parts import warn_unread
 from parts.reward_calls import call_limits
 from parts.rewards import Reward
 from parts.rows import read_rows
@@ -101,6 +102,7 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
     found = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
     rows, columns = verl_rows(found, config.prompt_column, split, Path(source).stem, bool(setup))
+    warn_unread(source, [(row, row[config.prompt_column]) for row in found if config.prompt_column in row])
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 

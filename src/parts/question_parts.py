@@ -1,0 +1,139 @@
+"""Columns that look like a part of the question: texts to read before it, options, images, a second text."""
+
+import functools
+import re
+from collections import Counter
+
+from parts.messages import say
+
+# texts that a question is asked about, in the order in which they stand before it
+READ_FIRST = (
+    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
+    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("dialogue", "dialog", "schema", "table", "tables", "post_text"),
+)
+# perhaps a part of the question, perhaps a note about it
+DOUBTFUL = (
+    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "starter_code"),
+    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
+)
+MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram"}
+NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice a column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:option|opt|op|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of choices without the right one
+
+
+def plain_name(name: str) -> str:
+    """A column's name in lower case, with _ between its words: `Correct Answer` is `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL):
+        return True
+    words = re.findall(r"[a-z]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+    stems = [word.removesuffix("s") for word in words]
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    if MEDIA & {*stems}:
+        return stems[-1] in MEDIA | {"url", "path", "file", "byte"}
+    head = stems[-2] if stems[-1] in ("text", "content") and len(stems) > 1 else stems[-1]
+    return len(words) > 1 and head in {*READ_FIRST, "hint", "evidence"}
+
+
+@functools.lru_cache(4096)
+def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Columns that hold a choice each, in order: their names differ in a letter from A or a number from 0 or 1."""
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    found = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are rather two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            found.append(tuple(family[place] for place in sorted(family)))
+    return found
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The columns with the choices of a question, one or several; () where none looks like it."""
+    for name in CHOICE_KEYS:
+        value = row.get(name)
+        if is_empty(value) or (isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}"))):
+            continue
+        if name == "answers":  # ReClor's; elsewhere accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            if not several or all(row.get(number) is None for number in NUMBER_KEYS):
+                continue
+        if isinstance(value, str | list | dict):
+            return (name,)
+    for family in choice_families(tuple(row)):
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    """Whether a cell holds nothing: null, blanks, an empty list or object."""
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a value, however deep."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like a part of the question but are not in the prompt, a text or messages."""
+    texts = [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt]
+    asked, found = squeezed("\n".join(texts)), []
+    for name in dict.fromkeys([*filter(names_part, row), *choice_columns(row)]):
+        value = row[name]
+        if is_empty(value) or value is prompt or (isinstance(value, int | float) and name not in choice_columns(row)):
+            continue
+        inside = [squeezed(text) for text in texts_in(value)]
+        if not all(text in asked for text in inside) and not (isinstance(value, str) and asked in inside[0]):
+            found.append(name)
+    return found
+
+
+def is_prepared(row: dict) -> bool:
+    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
+    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> None:
+    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt."""
+    counts = Counter()
+    for row, prompt in asked:
+        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+    if counts:
+        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
+        say(
+            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {' '.join(counts)}` for "
+            "columns that are no part of it"
+        )
