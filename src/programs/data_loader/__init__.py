@@ -30,6 +30,7 @@ ROOMS = (
     "json_values",
     "test_checks",
     "answers_and_tests",
+    "published_tests",
     "choices",
     "forms",
     "form_names",

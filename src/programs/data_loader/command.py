@@ -213,8 +213,10 @@ class Run:
         with contextlib.ExitStack() as stack:
             for path, split, order in self.parts():
                 temporary = stack.enter_context(new_file(path))
-                count = self.write_part(temporary, path, split, order)
+                count, lacking = self.write_part(temporary, path, split, order)
                 output = {"path": str(path), "rows": count, "split": split, "for": args.target}
+                if lacking:
+                    output["without_ground_truth"] = lacking
                 if args.split:
                     output["prompts"] = len({self.prompts[row] for row in order})
                 self.outputs.append(output)
@@ -224,12 +226,12 @@ class Run:
                     f.writelines(self.bad.lines())
                 self.outputs.append({"path": str(path), "rows": len(self.bad), "split": "rejected"})
 
-    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> int:
-        """Write one output; lines of our own schema are copied as they are."""
+    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> tuple:
+        """Write one output; lines of our own schema are copied as they are. Returns what fill_file does."""
         if self.args.target == "ours" and path.suffix == ".jsonl":
             with open(temporary, "wb") as f:
                 f.writelines(self.good.lines(order))
-            return len(self.good) if order is None else len(order)
+            return len(self.good) if order is None else len(order), 0
         shape = (self.args.target, split, self.args.data_source or "")
         return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
 
@@ -266,6 +268,8 @@ def run_command(args) -> int:
     for text, count in run.reader.notes.items():
         if count:
             say(f"note: {count} {text}")
+    if collapse := run.reader.collapse():
+        say(f"warning: {collapse}")
     if args.json:
         report = run.report()
         report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
@@ -275,7 +279,7 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int(bool(rejected) and only_look)
+    return int(bool((rejected and only_look) or (collapse and args.validate)))
 
 
 def print_summary(run: Run) -> None:
