@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from pathlib import Path
 
 from parts.messages import UserError, need
@@ -104,22 +103,3 @@ def check_prompt(prompt, where: str) -> None:
         f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
         '{"role": …, "content": …} messages',
     )
-
-
-MEDIA = re.compile(
-    r"(decoded_)?(image|img|picture|video|audio|frame|screenshot)s?(_?\d+|_paths?|_urls?|_files?|_bytes)?", re.I
-)
-MEDIA_TEXT = re.compile(
-    r"data:|https?://|\S+\.(png|jpe?g|gif|webp|bmp|tiff?|mp[34]|wav|flac|ogg|webm|mov|avi|mkv)\Z|[\w+/=\s]{200}", re.I
-)
-
-
-def media_column(row: dict) -> str | None:
-    """The first column that holds an image, video or audio: as an object, a list, a path, a URL, or base64."""
-    for name, value in row.items():
-        if not MEDIA.fullmatch(str(name)):
-            continue
-        items = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
-        if any(not isinstance(item, str | int | float) or MEDIA_TEXT.match(str(item)) for item in items):
-            return name
-    return None

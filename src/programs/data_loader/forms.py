@@ -5,11 +5,11 @@ import json
 import re
 from collections.abc import Iterable
 
-from parts.rows import media_column
 from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.choices import LETTERS, offered, picked, with_choices
 from programs.data_loader.json_values import JsonDecoder, as_plain
+from programs.data_loader.media import media_column
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -57,7 +57,7 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null, or an empty cell", what)
             has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            advice = f"--map {names[0]}={path_to(self.row, names) or 'COLUMN'}"
+            advice = nested_advice(self.row, names) or f"--map {names[0]}=COLUMN"
             raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -122,7 +122,7 @@ class Shape:
     def finish(self) -> dict:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
         row, out = self.row, self.out
-        if name := media_column(row):
+        if name := media_column(row, "".join(message["content"] for message in out["prompt"])):
             advice = f"leaving out the row, or --drop {name} where the text stands alone"
             raise BadRow(name, shown(row[name]), "text only: images, video and audio are not read", advice)
         for name in READERS:  # these names mean the same in rows of any kind
@@ -204,9 +204,10 @@ def as_code(shape: Shape) -> None:
     if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
         message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
     if name == "test" and row.get("setup") is None:  # HumanEval's tests use the imports and helpers of its prompt
-        heads = (row.get(key) for key in ("prompt", "complete_prompt"))
-        if setup := next((text for text in heads if isinstance(text, str) and is_python(text)), None):
-            shape.out["setup"] = setup
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_python(row[key])]
+        if heads:
+            shape.out["setup"] = row[heads[0]]
+            shape.used.add(heads[0])
     if name == "test_list" and row.get("setup") is None:
         imports = row.get("test_imports")
         lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
@@ -317,12 +318,15 @@ def as_ours(shape: Shape) -> None:
     shape.used.add("prompt")
 
 
-def path_to(row: dict, names: tuple[str, ...]) -> str | None:
-    """The dotted path of the first of these names inside an object or a list of them, as --map takes it."""
+def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
+    """What to do where one of these names stands inside an object, or in a list of objects."""
     for column, value in row.items():
+        several = isinstance(value, list) and len(value) > 1
         inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
         if isinstance(inner, dict) and (name := next((name for name in names if inner.get(name) is not None), None)):
-            return f"{path}.{name}"
+            if several:
+                return f"a file with a row for each of the {len(value)} objects in {column}"
+            return f"--map {names[0]}={path}.{name}, and the other fields likewise"
     return None
 
 

@@ -1,6 +1,7 @@
 """Chat messages."""
 
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.media import media_column
 
 PROMPT_KEYS = (
     *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
@@ -75,6 +76,8 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, f"empty content of role {known}", "text")
     if len(raw) == 2:
         return {"role": known, "content": content}
+    if column := media_column(raw, content):
+        raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with other media")
     more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
     if clash := {"role", "content"} & set(more):
         raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one of the two forms")

@@ -207,7 +207,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
-        return {"ground_truth": value} if accepted is None else {"answer": as_answer(accepted, name)}
+        return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
     if isinstance(whole, list) and whole:
         cases = all(isinstance(item, dict) and "input" in item for item in whole)
         if cases or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):

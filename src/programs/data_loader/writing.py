@@ -81,8 +81,8 @@ def own_verl_row(row: dict, index: int, split: str, data_source: str) -> dict:
     if "ground_truth" not in held and any(row.get(name) != held.get(name) for name in ("tests", "answer")):
         truth = row.get("tests", row.get("answer", ""))
         model = {**model, "ground_truth": truth if isinstance(truth, str) else ENCODER.encode(truth)}
-    if extra is None and "reward_model" not in row:
-        extra = {"index": index, "split": split}
+    if "reward_model" not in row:
+        extra = {"index": index, "split": split, **(extra or {})}
     derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
     left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS}
     return {
