@@ -825,10 +825,6 @@ NEVER_PAY = {
         *(r"tests\[1\]", "one form"),
     ),
     "stdin of a list": ({"tests": [{"input": [2], "output": 4}]}, PROGRAM, r"tests\[0\]", "stdin"),
-    "stdin of a function": (
-        *({"tests": [{"input": "2", "output": "4", "fn_name": "twice"}]}, PROGRAM),
-        *(r"tests\[0\]", "fn_name"),
-    ),
     "APPS with no list of arguments": (
         *({"input_output": {"inputs": [2], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
         *(r"input_output\.inputs\[0\]", "arguments"),
@@ -868,6 +864,7 @@ PAY = {
     "APPS": ({"input_output": {"inputs": [[2]], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
     "APPS in the singular": ({"input_output": {"input": [[2]], "output": [4], "fn_name": "twice"}}, PROGRAM),
     "APPS with lines": ({"input_output": {"inputs": [["2"]], "outputs": [["4"]]}}, SCRIPT),
+    "cases that name a function": ({"tests": [{"input": "2", "output": "4", "fn_name": "twice"}]}, PROGRAM),
     "calls": ({"tests": [{"args": [2], "expected": 4, "function": "twice"}]}, PROGRAM),
     "pairs": ({"tests": [[[2], 4]], "entry_point": "twice"}, PROGRAM),
 }

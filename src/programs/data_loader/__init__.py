@@ -26,11 +26,13 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 ROOMS = (
     "bad_rows",
     "bytes",
+    "media",
     "messages",
     "json_values",
     "test_checks",
     "answers_and_tests",
     "passages",
+    "published_tests",
     "choices",
     "forms",
     "form_names",

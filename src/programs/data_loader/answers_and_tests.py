@@ -6,6 +6,7 @@ import re
 from parts.answer_marks import hash_mark, last_boxed
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.json_values import JsonDecoder, as_plain
+from programs.data_loader.messages import GOLD_KEYS
 from programs.data_loader.test_checks import check_python, check_test
 
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
@@ -32,17 +33,39 @@ def gold_of(text: str) -> str | None:
         found = text
 
 
-def as_answer(value, name: str) -> str:
-    """An answer as text; a number or truth value is written as JSON writes it."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+def as_answer(value, name: str) -> str | list[str]:
+    """An answer as text, or a list of accepted ones; a number or truth value is written as JSON writes it."""
+    if isinstance(value, dict):
+        accepted = accepted_answers(value)
+        if accepted is None:
+            inner = next((key for key in value if isinstance(value[key], str | int | float)), "KEY")
+            expected = "text, a number, or a list of accepted answers"
+            raise BadRow(name, f"an object with {', '.join(value)}", expected, f"--map answer={name}.{inner}")
+        value = accepted
+    if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
+        texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
+        value = list(dict.fromkeys(texts)) or ""
+        if len(value) > 1:
+            return value
+        value = "".join(value)
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     if not isinstance(value, str):
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a number")
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text, a number, or a list of accepted answers")
     if not value.strip():
         raise BadRow(name, "an empty answer", "text or a number")
     return value
+
+
+def accepted_answers(value: dict):
+    """The accepted answers of TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for others."""
+    if "value" in value and isinstance(value.get("aliases"), list):
+        return [value["value"], *value["aliases"]]
+    if isinstance(value.get("text"), list) and set(value) <= {"text", "answer_start", "answer_end"}:
+        return value["text"]
+    if len(value) == 1 and set(value) <= set(GOLD_KEYS):
+        return next(iter(value.values()))
+    return None
 
 
 def as_tests(value, name: str):

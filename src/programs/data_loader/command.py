@@ -217,8 +217,10 @@ class Run:
         with contextlib.ExitStack() as stack:
             for path, split, order in self.parts():
                 temporary = stack.enter_context(new_file(path))
-                count = self.write_part(temporary, path, split, order)
+                count, lacking = self.write_part(temporary, path, split, order)
                 output = {"path": str(path), "rows": count, "split": split, "for": args.target}
+                if lacking:
+                    output["without_ground_truth"] = lacking
                 if args.split:
                     output["prompts"] = len({self.prompts[row] for row in order})
                 self.outputs.append(output)
@@ -228,12 +230,12 @@ class Run:
                     f.writelines(self.bad.lines())
                 self.outputs.append({"path": str(path), "rows": len(self.bad), "split": "rejected"})
 
-    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> int:
-        """Write one output; lines of our own schema are copied as they are."""
+    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> tuple:
+        """Write one output; lines of our own schema are copied as they are. Returns what fill_file does."""
         if self.args.target == "ours" and path.suffix == ".jsonl":
             with open(temporary, "wb") as f:
                 f.writelines(self.good.lines(order))
-            return len(self.good) if order is None else len(order)
+            return len(self.good) if order is None else len(order), 0
         shape = (self.args.target, split, self.args.data_source or "")
         return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
 
@@ -269,6 +271,8 @@ def run_command(args) -> int:
     if args.plot and counts["kept"]:
         plot_lengths(run.stats, args.plot)
     run.reader.say_notes()
+    if collapse := run.reader.collapse():
+        say(f"warning: {collapse}")
     if args.json:
         report = run.report()
         report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
@@ -278,7 +282,7 @@ def run_command(args) -> int:
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int((bool(rejected) and only_look) or (bool(run.reader.unread) and args.validate))
+    return int((bool(rejected) and only_look) or (bool(run.reader.unread or collapse) and args.validate))
 
 
 def print_summary(run: Run) -> None:

@@ -29,6 +29,7 @@ from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
     CHOICE_PROMPT_KEYS,
+    GOLD_KEYS,
     PICK_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
@@ -78,11 +79,19 @@ def form_of(row: dict) -> str | None:
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
+    if form == "math" and holds_tests(row):
+        return "code"
     if form == "prompts" and any(marks_answer(row.get(name)) for name in ("answer", "solution")):
         return "math"
     if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
         return "code"  # HumanEval's without entry_point
     return form
+
+
+def holds_tests(row: dict) -> bool:
+    """Whether PrimeIntellect's verification_info holds tests and not an answer."""
+    about = row.get("verification_info")
+    return about is not None and "test_cases" in (about if isinstance(about, dict) else str(about)[:200])
 
 
 @functools.lru_cache(4096)
@@ -102,7 +111,8 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "conversations"
     if asks and ({"completion"} <= has or {"response"} <= has or {"output"} <= has):
         return "prompt_response"
-    if has & {"question", "problem"} and has & set(ANSWER_KEYS[:-1]):  # a solution alone may be a program
+    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a label of a text is a class
+    if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
         return "math"
     return "prompts" if asks else None
 

@@ -1,6 +1,5 @@
 """The forms that rows come in."""
 
-import contextlib
 import itertools
 import json
 import re
@@ -8,14 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parts.question_parts import unread_parts
-from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, as_tests, gold_of, tests_from_json
+from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of
 from programs.data_loader.bad_rows import BadRow, shown
 from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
 from programs.data_loader.json_values import JsonDecoder, as_plain
+from programs.data_loader.media import media_column
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
     CHOICE_PROMPT_KEYS,
+    GOLD_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
     TEST_KEYS,
@@ -23,15 +24,18 @@ from programs.data_loader.messages import (
     as_reply,
     check_order,
     read_messages,
+    without_placeholder,
 )
 from programs.data_loader.passages import passages_before
-from programs.data_loader.test_checks import check_runnable
+from programs.data_loader.published_tests import METHOD, ground_truth, joined_tests, prompt_names, read_tests
+from programs.data_loader.test_checks import check_python, check_runnable
 
-METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
 READERS = {
-    "answer": lambda value, name, prompt: as_answer(value, name),
-    "tests": lambda value, name, prompt: as_tests(value, name),
-    **dict.fromkeys(("completion", "chosen", "rejected"), as_reply),
+    "answer": lambda value, name, shape: as_answer(value, name),
+    "tests": lambda value, name, shape: read_tests(value, name, shape.row),
+    **dict.fromkeys(
+        ("completion", "chosen", "rejected"), lambda value, name, shape: as_reply(value, name, shape.out["prompt"])
+    ),
 }
 
 
@@ -69,7 +73,7 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null, or an empty cell", what)
             has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            advice = f"--map {names[0]}=COLUMN"
+            advice = nested_advice(self.row, names) or f"--map {names[0]}=COLUMN"
             raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -80,7 +84,7 @@ class Shape:
         Where --map names the prompt, only passages that it names too go before it.
         """
         self.choices = choices_of(self.row)
-        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else PROMPT_KEYS, "a prompt")
+        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
         if name == "instruction" and (more := self.name(["input"])):
             extra = self.take([more], "")[1]
             if not isinstance(value, str) or not isinstance(extra, str):
@@ -128,18 +132,37 @@ class Shape:
             taken = name != "solution" and self.row.get("solution") is not None
             self.out["answer_text" if taken else "solution"] = text
 
+    def gold(self, name: str) -> None:
+        """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
+        value = self.row[name]
+        fields = {"answer": value}
+        if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
+            fields = ground_truth(value, name, self.row)
+        if fields.get("answer") == value or (name == "answer" and "ground_truth" in fields):
+            if isinstance(value, list):
+                self.out["answer"] = value
+                self.used.add(name)
+            else:
+                self.answer(name)
+        elif "ground_truth" not in fields:
+            self.out.update(fields)
+            self.used.add(name)
+
     def finish(self) -> dict:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
         row, out = self.row, self.out
+        if name := media_column(row, "".join(message["content"] for message in out["prompt"])):
+            advice = f"leaving out the row, or --drop {name} where the text stands alone"
+            raise BadRow(name, shown(row[name]), "text only: images, video and audio are not read", advice)
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
-                out[name] = READERS[name](row[name], name, out["prompt"])
+                out[name] = READERS[name](row[name], name, self)
                 self.used.add(name)
         for name in ("entry_point", "setup", "source", "id"):
             value = row.get(name)
             if value is None or name in out:
                 continue
-            if name == "id" and isinstance(value, int | float):
+            if name in ("id", "source") and isinstance(value, int | float):
                 value = json.dumps(value)
             if not isinstance(value, str):
                 raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text", f"--map other_name={name}")
@@ -147,6 +170,8 @@ class Shape:
             self.used.add(name)
         if "tests" in out:
             check_runnable(out, self.tests_name)
+        if "completion" in out:
+            check_paired_preference(row)
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -172,7 +197,7 @@ def as_math(shape: Shape) -> None:
     name = shape.name(ANSWER_KEYS)
     if name is None:
         shape.take(ANSWER_KEYS, "an answer")
-    shape.answer(name)
+    shape.gold(name)
 
 
 def as_choices(shape: Shape) -> None:
@@ -202,16 +227,34 @@ def as_worked(shape: Shape) -> None:
 def as_code(shape: Shape) -> None:
     """A task and its tests: HumanEval, MBPP, APPS and alike."""
     shape.prompt()
-    name, value = shape.take(TEST_KEYS, "tests")
-    shape.out["tests"], shape.tests_name = as_tests(value, name), name
     row = shape.row
-    if name == "test" and row.get("setup") is None and isinstance(row.get("prompt"), str):
-        shape.out["setup"] = row["prompt"]  # HumanEval's tests use the imports and helpers that stand in its prompt
+    first = ("tests", "test") if row.get("entry_point") else ()
+    name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
+    taken, shape.out["tests"] = joined_tests(row, name)
+    shape.used.update(taken)
+    shape.tests_name = name
+    starter, message = row.get("starter_code"), shape.out["prompt"][-1]
+    if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
+        message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
+    if name == "test" and row.get("setup") is None:  # HumanEval's tests use the imports and helpers of its prompt
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_python(row[key])]
+        if heads:
+            shape.out["setup"] = row[heads[0]]
+            shape.used.add(heads[0])
     if name == "test_list" and row.get("setup") is None:
         imports = row.get("test_imports")
         lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
         if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
             shape.out["setup"] = setup
+
+
+def is_python(text: str) -> bool:
+    """Whether a text is Python source."""
+    try:
+        check_python(text, "prompt")
+    except BadRow:
+        return False
+    return True
 
 
 def as_response(shape: Shape) -> None:
@@ -229,7 +272,7 @@ def as_response(shape: Shape) -> None:
 def as_conversation(shape: Shape) -> None:
     """A conversation: all before the last assistant turn is the prompt, that turn the completion."""
     name, value = shape.take(CHAT_KEYS, "messages")
-    messages = read_messages(value, name)
+    messages = read_messages(without_placeholder(value), name)
     system = shape.name(["system", "system_prompt"])
     if system and messages[0]["role"] != "system":
         messages = [{"role": "system", "content": as_answer(shape.take([system], "")[1], system)}, *messages]
@@ -238,9 +281,9 @@ def as_conversation(shape: Shape) -> None:
         shape.out["prompt"], shape.out["completion"] = messages[:-1], messages[-1:]
     else:
         shape.out["prompt"] = messages
-        gold = shape.name(ANSWER_KEYS[1:-1])  # as Tulu 3's sets for verifiable rewards have it
-        if gold and isinstance(shape.row[gold], str | int | float) and shape.row.get("answer") is None:
-            shape.answer(gold)
+        gold = shape.name(GOLD_KEYS[1:])  # as Tulu 3's sets for verifiable rewards have it
+        if gold and shape.row.get("answer") is None:
+            shape.gold(gold)
     shape.out["prompt"] = as_prompt(shape.out["prompt"], name)
 
 
@@ -250,6 +293,12 @@ def as_preferences(shape: Shape) -> None:
     _, rejected = shape.take(["rejected"], "the worse completion")
     if shape.name(PROMPT_KEYS):
         shape.prompt()
+    elif shape.name(CHAT_KEYS):  # ShareGPT's: a conversation, and two messages that may follow
+        as_conversation(shape)
+        if shape.out.pop("completion", None):
+            raise BadRow(
+                "conversations", "an assistant at the end", "a conversation that chosen and rejected go on from"
+            )
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
         shape.out["prompt"] = as_prompt(shared, "chosen")
@@ -273,7 +322,8 @@ def split_prompt(chosen, rejected) -> tuple:
     while same and chosen[same - 1]["role"] not in ("user", "tool"):
         same -= 1
     if not same:
-        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", "--map prompt=COLUMN")
+        advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
+        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
     return chosen[:same], chosen[same:], rejected[same:]
 
 
@@ -301,29 +351,35 @@ def as_ours(shape: Shape) -> None:
     shape.used.add("prompt")
 
 
+def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
+    """What to do where one of these names stands inside an object, or in a list of objects."""
+    for column, value in row.items():
+        several = isinstance(value, list) and len(value) > 1
+        inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
+        if isinstance(inner, dict) and (name := next((name for name in names if inner.get(name) is not None), None)):
+            if several:
+                return f"a file with a row for each of the {len(value)} objects in {column}"
+            return f"--map {names[0]}={path}.{name}, and the other fields likewise"
+    return None
+
+
+def check_paired_preference(row: dict) -> None:
+    """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
+    for name in ("label", "kto_tag"):
+        if str(row.get(name)).lower() in ("true", "false"):
+            expected = "completions that are right, or pairs of chosen and rejected"
+            advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
+            raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+
+
 def as_verl(shape: Shape) -> None:
     """A row of verl's five columns; one that this script wrote comes back as it was."""
-    row, out = shape.row, shape.out
+    row = shape.row
     extra = row.get("extra_info")
     gold = row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
     field = extra.get("ground_truth_field") if isinstance(extra, dict) else None
     if not isinstance(field, str):
-        shape.used.add("data_source")
-        out["prompt"] = as_prompt(row["prompt"], "prompt")
-        shape.used.add("prompt")
-        out["source"] = as_answer(row["data_source"], "data_source")
-        if gold is None and row["reward_model"] != {"style": "model"}:
-            raise BadRow("reward_model", shown(row["reward_model"]), 'an object such as {"ground_truth": "42"}')
-        tests = gold
-        if isinstance(gold, str) and gold.lstrip().startswith('{"'):
-            with contextlib.suppress(BadRow):
-                tests = tests_from_json(gold, "reward_model.ground_truth")
-        if isinstance(tests, dict) and {"inputs", "outputs"} <= set(tests):
-            out["tests"] = as_tests(tests, "reward_model.ground_truth")
-        elif gold not in (None, ""):
-            out["answer"] = as_answer(gold, "reward_model.ground_truth")
-        if isinstance(extra, dict) and isinstance(extra.get("index"), int | str) and row.get("id") is None:
-            out["id"] = str(extra["index"])
+        foreign_verl(shape)
         return
     inner = {key: value for key, value in extra.items() if key not in OWN_INFO and value is not None}
     inner.update(decoded(extra, set()))
@@ -333,9 +389,35 @@ def as_verl(shape: Shape) -> None:
         raise BadRow("extra_info.ground_truth_field", shown(field), "answer, tests or none")
     if name != "none":
         inner[name] = from_json(gold, "reward_model.ground_truth") if form == "json" else gold
-    shape.row = {"prompt": row["prompt"], **inner}
+    others = {key: value for key, value in row.items() if key not in VERL_COLUMNS}  # agent_name, say
+    shape.row = {**others, "prompt": row["prompt"], **inner}
     shape.used.clear()
     as_ours(shape)
+
+
+def foreign_verl(shape: Shape) -> None:
+    """A row that verl reads and this script did not write: its columns stay as they are, for --for verl."""
+    row, out, model = shape.row, shape.out, shape.row["reward_model"]
+    gold = model.get("ground_truth") if isinstance(model, dict) else None
+    out["prompt"] = as_prompt(row["prompt"], "prompt")
+    out["source"] = as_answer(row["data_source"], "data_source")
+    shape.used |= {"prompt", "data_source"}
+    if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
+        raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
+    if gold not in (None, ""):
+        out.update(ground_truth(gold, "reward_model.ground_truth", row))
+    extra = row.get("extra_info")
+    if isinstance(extra, dict):
+        coded = decoded({**row, **extra}, set())
+        row.update({name: value for name, value in coded.items() if name in row})
+        extra = row["extra_info"] = {**extra, **{name: value for name, value in coded.items() if name in extra}}
+        extra.pop("json_columns", None)
+        if isinstance(extra.get("index"), int | str) and row.get("id") is None:
+            out["id"] = str(extra["index"])
+    for name in ("answer", "tests", "ground_truth", "source"):
+        if name in out and row.get(name) is not None:  # a column of the row's own beside verl's
+            out[f"column:{name}"] = row[name]
+            shape.used.add(name)
 
 
 def decoded(row: dict, used: set) -> dict:
@@ -365,7 +447,9 @@ def from_json(text, name: str):
 RESERVED = ("text_fields", "json_columns")
 OWN_INFO = ("index", "split", "ground_truth_field", "json_columns")
 
-TEST_SOURCE = re.compile(r"^(def check\(|assert\b)", re.MULTILINE)
+VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
+
+TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
 
 def marks_answer(value) -> bool:

@@ -1,17 +1,29 @@
 """Chat messages."""
 
 from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.media import media_column
 
-PROMPT_KEYS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+PROMPT_KEYS = (
+    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
+    *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
+)
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
-ANSWER_KEYS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+GOLD_KEYS = (
+    *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
+    *("golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold", "target", "expected"),
+    *("answers", "label", "verification_info"),
+)
+ANSWER_KEYS = (*GOLD_KEYS, "solution")
 CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sentence")
 PICK_KEYS = (
     *("answerKey", "answer_key", "answer", "answer_idx", "answer_index", "answer_letter", "correct", "correct_option"),
     *("correct_answer", "correct_answer_num", "cop", "gold", "gold_label", "label", "labels", "target", "ground_truth"),
 )
 CHAT_KEYS = ("messages", "conversations", "conversation")
-TEST_KEYS = ("tests", "test_list", "test_cases", "input_output", "test")
+TEST_KEYS = (
+    *("tests", "test_list", "test_cases", "input_output", "public_test_cases", "private_test_cases"),
+    *("public_tests", "private_tests", "generated_tests", "hidden_unit_tests", "test"),
+)
 ROLES = {
     "system": "system",
     "developer": "developer",
@@ -66,6 +78,8 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, f"empty content of role {known}", "text")
     if len(raw) == 2:
         return {"role": known, "content": content}
+    if column := media_column(raw, content):
+        raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with other media")
     more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
     if clash := {"role", "content"} & set(more):
         raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one of the two forms")
@@ -73,12 +87,33 @@ def read_message(raw, name: str) -> dict:
 
 
 def join_parts(parts: list, name: str) -> str:
-    """The text of OpenAI content parts, put together as chat templates do: without anything in between."""
+    """The text of content parts, put together as chat templates do: without anything in between.
+
+    Parts are OpenAI's {"type": "text", "text"} or LLaMA-Factory's {"type": "text", "value"}.
+    """
+    texts = []
     for part in parts:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        said = (
+            part.get("text", part.get("value")) if isinstance(part, dict) and part.get("type") in TEXT_PARTS else None
+        )
+        if not isinstance(said, str):
             kind = part.get("type") if isinstance(part, dict) else part
             raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with other media")
-    return "".join(part["text"] for part in parts)
+        texts.append(said)
+    return "".join(texts)
+
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+def without_placeholder(value):
+    """Raw messages without an empty last turn of the assistant, which stands for what is to be written."""
+    last = value[-1] if isinstance(value, list) and len(value) > 1 else None
+    if not isinstance(last, dict) or ROLES.get(str(last.get("role", last.get("from")))) != "assistant":
+        return value
+    said = last.get("content", last.get("value"))
+    empty = said is None or said == [] or (isinstance(said, str) and not said.strip())
+    return value[:-1] if empty and not (last.get("tool_calls") or last.get("function_call")) else value
 
 
 def check_order(messages: list[dict], name: str, before: str | None = None) -> None:
@@ -99,7 +134,7 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
             raise BadRow(name, "an empty prompt", "text")
         messages = [{"role": "user", "content": value}]
     elif isinstance(value, list) and value:
-        messages = read_messages(value, name)
+        messages = read_messages(without_placeholder(value), name)
     else:
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or a list of messages")
     if system is not None:

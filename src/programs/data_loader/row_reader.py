@@ -14,8 +14,10 @@ from programs.data_loader.choices import first_number
 from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names
 from programs.data_loader.forms import FileFacts, marks_answer
 from programs.data_loader.json_values import Record
-from programs.data_loader.messages import ANSWER_KEYS
+from programs.data_loader.messages import ANSWER_KEYS, PROMPT_KEYS
 from programs.data_loader.reading import Settings, distinct_names, expand, records_of
+
+FEW_PROMPTS = 20
 
 
 def remapped(row: dict, settings: Settings) -> dict:
@@ -25,14 +27,18 @@ def remapped(row: dict, settings: Settings) -> dict:
     for name, source in settings.mapping.items():
         value, inside = row, [source] if source in row else source.split(".")
         for key in inside:
-            value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, list) and key.isdecimal():
+                value = dict(enumerate(value)).get(int(key))
+            else:
+                value = value.get(key) if isinstance(value, dict) else None
         if value is None:
             advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
             raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
         taken[name] = value
     for source in settings.mapping.values():
         row.pop(source, None)
-    if clash := [name for name in taken if name in row]:
+    paths = [source.split(".")[0] for source in settings.mapping.values()]
+    if clash := [name for name in taken if name in row and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
     return known_names({**taken, **row})
 
@@ -49,6 +55,7 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
+        self.texts: dict[str, set] = {"prompt": set()}  # digests, while there are but a few prompts
 
     @property
     def kind(self) -> str:
@@ -87,11 +94,30 @@ class RowReader:
                 self.counts["deduplicated"] += 1
                 continue
             self.counts["kept"] += 1
+            self.watch_prompts(row)
             yield row
             if self.counts["kept"] == self.settings.limit:
                 return
         if self.counts["read"] == before and len(self.files) > 1:  # of a single one, need_rows says it
             say(f"warning: {'stdin' if file == '-' else file} holds no row")
+
+    def watch_prompts(self, row: dict) -> None:
+        """Count distinct prompts, and distinct texts in unused columns that have the name of a prompt."""
+        if len(self.texts["prompt"]) > FEW_PROMPTS:
+            return
+        for name in ("prompt", *PROMPT_KEYS):
+            if name == "prompt" or isinstance(row.get(name), str):
+                self.texts.setdefault(name, set()).add(digest(row[name]))
+
+    def collapse(self) -> str:
+        """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
+        prompts = len(self.texts["prompt"])
+        others = {name: len(texts) for name, texts in self.texts.items() if len(texts) >= max(5, 3 * prompts)}
+        if prompts > FEW_PROMPTS or not others:
+            return ""
+        name = max(others, key=others.get)
+        got = f"got {prompts} distinct prompts in {self.counts['kept']} rows, and {others[name]} distinct {name}"
+        return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
 
     def need_rows(self, rejected: list[dict] = ()) -> None:
         """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
@@ -127,6 +153,8 @@ class RowReader:
         row = shape.out
         self.unread.update(shape.unread)
         self.notes.update(shape.notes)
+        packed = isinstance(row.get("private_test_cases"), str)
+        self.notes["rows have pickled private_test_cases, which are never opened: they get the public tests"] += packed
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt

@@ -6,16 +6,21 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from parts.messages import UserError, need, say
 from programs.data_loader.bad_rows import CHUNK, TARGETS
 from programs.data_loader.form_names import kind_of
-from programs.data_loader.forms import OWN_INFO
+from programs.data_loader.forms import OWN_INFO, VERL_COLUMNS
+from programs.data_loader.published_tests import ground_truth
 
 # names that TRL's trainers give to reward functions themselves
 TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+VERL_OUTSIDE = ("agent_name",)  # what verl reads beside its five columns
+VERL_OBJECTS = ("reward_model", ("extra", "tools_kwargs"), ("extra", "interaction_kwargs"))  # never JSON text
+NO_GOLD = {*OWN_INFO, *VERL_COLUMNS, "source", "id", "agent_name", "need_tools_kwargs", "style"}
 DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}  # str.splitlines cuts there
@@ -44,21 +49,49 @@ def trl_row(row: dict) -> dict:
 def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
     """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info.
 
-    `data_source` is the row's own source where none is named; extra_info keeps that one in any case.
+    `data_source` is the row's own source where none is named; extra_info keeps that one in any case. A row with an
+    `extra_info` or `reward_model` of its own is in verl's form already, and keeps each key where verl reads it.
     """
+    if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
+        return own_verl_row(row, index, split, data_source)
     gold, kind = next((name for name in ("tests", "answer") if name in row), "none"), kind_of(row)
     truth = row.get(gold, "")
     as_json = not isinstance(truth, str)
     extra = {"index": index, "split": split, "ground_truth_field": f"{gold}:json" if as_json else gold}
+    outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
     for name, value in row.items():
-        if name not in ("prompt", gold):
+        if name not in ("prompt", gold, *outside):
             extra[f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name] = value
     return {
         "data_source": data_source or row.get("source") or "data",
         "prompt": row["prompt"],
         "ability": kind if kind in ("math", "code") else "chat",
         "reward_model": {"style": "rule", "ground_truth": ENCODER.encode(truth) if as_json else truth},
+        **outside,
         "extra_info": extra,
+    }
+
+
+def own_verl_row(row: dict, index: int, split: str, data_source: str) -> dict:
+    """A row in verl's form as it was before reading, with the prompt, and the answer or tests, that it has now."""
+    extra, kind = row.get("extra_info"), kind_of(row)
+    model = row.get("reward_model") or {"style": "rule"}
+    truth = model.get("ground_truth")
+    held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
+    if "ground_truth" not in held and any(row.get(name) != held.get(name) for name in ("tests", "answer")):
+        truth = row.get("tests", row.get("answer", ""))
+        model = {**model, "ground_truth": truth if isinstance(truth, str) else ENCODER.encode(truth)}
+    if "reward_model" not in row:
+        extra = {"index": index, "split": split, **(extra or {})}
+    derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
+    left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS}
+    return {
+        "data_source": data_source or row.get("source") or "data",
+        "prompt": row["prompt"],
+        "ability": row.get("ability", kind if kind in ("math", "code") else "chat"),
+        "reward_model": model,
+        **({} if extra is None else {"extra_info": extra}),
+        **{name.removeprefix("column:"): value for name, value in row.items() if name not in left},
     }
 
 
@@ -84,7 +117,7 @@ def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str =
     rows, path = list(rows), Path(path)
     check_out(path, target)
     with new_file(path) as temporary:
-        return fill_file(lambda: iter(rows), temporary, path.suffix, (target, split, data_source))
+        return fill_file(lambda: iter(rows), temporary, path.suffix, (target, split, data_source))[0]
 
 
 def check_out(path: Path, target: str) -> None:
@@ -95,11 +128,15 @@ def check_out(path: Path, target: str) -> None:
     need(not path.is_dir(), f"got the output {path}, a folder; expected the name of a file")
 
 
-def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, shape: tuple[str, str, str]) -> int:
-    """Write the rows that make_rows gives to a file, shaped as target_rows shapes them; parquet asks for them twice."""
-    target = shape[0]
+def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, shape: tuple[str, str, str]) -> tuple:
+    """Write the rows that make_rows gives to a file, shaped as target_rows shapes them; parquet asks for them twice.
+
+    Returns their number, and how many of verl's have no ground truth.
+    """
+    target, lacking = shape[0], Counter()
     if suffix == ".parquet":
-        return write_parquet(lambda: target_rows(make_rows(), *shape), path, target)
+        count = write_parquet(lambda: target_rows(make_rows(), *shape), path, target, lacking)
+        return count, tell_lacking(lacking, count)
     count, dates = 0, {}
     with open(path, "w", encoding="utf-8", newline="\n") as f:
         for row in target_rows(make_rows(), *shape):
@@ -107,15 +144,36 @@ def fill_file(make_rows: Callable[[], Iterator[dict]], path: Path, suffix: str, 
             count += 1
             if target != "ours":
                 watch_dates(row, dates)
+            watch_truth(row, target, lacking)
     if dated := [name for name, all_dates in dates.items() if all_dates]:
         what = f"datasets reads {', '.join(dated)} of a .jsonl as dates, as each value looks like one"
         say(f"warning: {what}; try a .parquet output")
-    return count
+    return count, tell_lacking(lacking, count)
+
+
+def watch_truth(row: dict, target: str, lacking: Counter) -> None:
+    """Count a row of verl's without ground truth, under "", and the columns in which it could be."""
+    model = row.get("reward_model") or {}
+    if target != "verl" or model.get("ground_truth") not in (None, "") or model.get("style") == "model":
+        return
+    columns = {**row, **(row.get("extra_info") or {})}
+    lacking.update(
+        ["", *(n for n, v in columns.items() if n not in NO_GOLD and isinstance(v, str | int | float | list))]
+    )
+
+
+def tell_lacking(lacking: Counter, count: int) -> int:
+    """Say how many rows have no ground truth; returns that number."""
+    if rows := lacking.pop("", 0):
+        columns = ", ".join(lacking) or "none"
+        got = f'{rows} of {count} rows have no ground truth (neither answer nor tests), and verl gets "" there'
+        say(f"warning: {got}; columns that could hold it: {columns[:200]}; try --map answer=COLUMN")
+    return rows
 
 
 def watch_dates(row: dict, dates: dict) -> None:
     """Note which text columns hold nothing but dates so far: pyarrow's JSON reader turns those into datetimes."""
-    inner = {**row.get("extra_info", {}), "ground_truth": row.get("reward_model", {}).get("ground_truth")}
+    inner = {**(row.get("extra_info") or {}), "ground_truth": row.get("reward_model", {}).get("ground_truth")}
     for name, value in {**row, **(inner if "reward_model" in row else {})}.items():
         if isinstance(value, str) and dates.get(name, True):
             dates[name] = bool(DATE_LIKE.fullmatch(value))
@@ -146,7 +204,7 @@ def chunks(rows: Iterator[dict], size: int = CHUNK) -> Iterator[list[dict]]:
         yield chunk
 
 
-def write_parquet(make_rows: Callable[[], Iterator[dict]], path: Path, target: str) -> int:
+def write_parquet(make_rows: Callable[[], Iterator[dict]], path: Path, target: str, lacking: Counter) -> int:
     """Write parquet in two passes: one finds the types of all columns, one writes.
 
     A column whose values parquet would change (objects of different keys, numbers beside text) is stored as JSON text,
@@ -155,12 +213,14 @@ def write_parquet(make_rows: Callable[[], Iterator[dict]], path: Path, target: s
     import pyarrow
     import pyarrow.parquet
 
-    plan = ColumnPlan()
+    plan = ColumnPlan(target)
     for chunk in chunks(make_rows()):
+        for row in chunk:
+            watch_truth(row, target, lacking)
         plan.look([flat(row, target) for row in chunk])
-    plan.conclude(target)
+    plan.conclude()
     count = 0
-    schema = plan.schema(target)
+    schema = plan.schema()
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for chunk in chunks(make_rows()):
             rows = [nested(plan.encode(flat(row, target)), target) for row in chunk]
@@ -173,7 +233,7 @@ def flat(row: dict, target: str) -> dict:
     """A target row with verl's extra_info spread out, so that its fields are planned as columns."""
     if target != "verl":
         return row
-    spread_out = {("extra", name): value for name, value in row["extra_info"].items()}
+    spread_out = {("extra", name): value for name, value in (row.get("extra_info") or {}).items()}
     return {**{name: value for name, value in row.items() if name != "extra_info"}, **spread_out}
 
 
@@ -182,16 +242,19 @@ def nested(row: dict, target: str) -> dict:
     if target != "verl":
         return row
     outer = {name: value for name, value in row.items() if not isinstance(name, tuple)}
-    return {**outer, "extra_info": {name[1]: value for name, value in row.items() if isinstance(name, tuple)}}
+    inner = {name[1]: value for name, value in row.items() if isinstance(name, tuple)}
+    return {**outer, **({"extra_info": inner} if inner else {})}
 
 
 MESSAGE_FIELDS = ("prompt", "completion", "chosen", "rejected")
+LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects may differ in their keys: readers take null for absent
 
 
 class ColumnPlan:
     """The parquet type of each column, and which ones have to be JSON text to come back as they were."""
 
-    def __init__(self):
+    def __init__(self, target: str):
+        self.target = target
         self.types: dict = {}  # column -> types seen; None: JSON text
         self.as_json: list = []
 
@@ -204,7 +267,7 @@ class ColumnPlan:
             try:
                 column = pyarrow.array(values)
                 back = column.to_pylist()
-                same = back == values or (name in MESSAGE_FIELDS and bare(back) == values)
+                same = back == values or (name in LOOSE and bare(back) == bare(values))
             except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
                 same = False
             seen = self.types.setdefault(name, [])
@@ -215,7 +278,7 @@ class ColumnPlan:
             elif seen is not None and column.type not in seen:
                 seen.append(column.type)
 
-    def conclude(self, target: str) -> None:
+    def conclude(self) -> None:
         """Merge the types of all chunks; fixed columns must not become text."""
         import pyarrow
 
@@ -223,13 +286,12 @@ class ColumnPlan:
             if types is None:
                 merged = None
             else:
-                merged = self.merge(types, loose=name in MESSAGE_FIELDS)
+                merged = self.merge(types, loose=name in LOOSE)
             if merged is None or pyarrow.types.is_null(merged):
-                fixed = name == "prompt" or (target == "trl" and name in MESSAGE_FIELDS)
-                advice = "try an output in .jsonl"
-                need(
-                    not fixed, f"got {name} with messages that parquet would change; expected messages alike; {advice}"
-                )
+                fixed = name in ("prompt", *VERL_OBJECTS) or (self.target == "trl" and name in MESSAGE_FIELDS)
+                shown_name = f"extra_info.{name[1]}" if isinstance(name, tuple) else name
+                got = f"got {shown_name} with values that parquet would change; expected values alike"
+                need(not fixed or merged is not None, f"{got}; try an output in .jsonl")
                 self.as_json.append(name)
                 merged = pyarrow.string()
             self.types[name] = merged
@@ -253,29 +315,26 @@ class ColumnPlan:
         names = [name for name in self.as_json if row.get(name) is not None]
         if not names:
             return row
-        marks = ("extra", "json_columns") if isinstance(names[0], tuple) else "json_columns"
+        marks = ("extra", "json_columns") if self.target == "verl" else "json_columns"
         plain = [name[1] if isinstance(name, tuple) else name for name in names]
         return {**row, **{name: ENCODER.encode(row[name]) for name in names}, marks: plain}
 
-    def schema(self, target: str):
+    def schema(self):
         """The parquet schema."""
         import pyarrow
 
         listed = pyarrow.list_(pyarrow.string())
-        if target != "verl":
+        if self.target != "verl":
             columns = {**self.types, **({"json_columns": listed} if self.as_json else {})}
             return pyarrow.schema(list(columns.items()))
         outer = [(name, kind) for name, kind in self.types.items() if not isinstance(name, tuple)]
         inner = [(name[1], kind) for name, kind in self.types.items() if isinstance(name, tuple)]
         inner += [("json_columns", listed)] if self.as_json else []
-        return pyarrow.schema([*outer, ("extra_info", pyarrow.struct(inner))])
+        return pyarrow.schema([*outer, *([("extra_info", pyarrow.struct(inner))] if inner else [])])
 
 
-def bare(values: list) -> list:
-    """Messages as parquet gives them back, without the keys that only other messages have."""
-    return [
-        [{k: v for k, v in item.items() if v is not None} if isinstance(item, dict) else item for item in value]
-        if isinstance(value, list)
-        else value
-        for value in values
-    ]
+def bare(value):
+    """A value as parquet gives it back, without the keys that only other rows have."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value

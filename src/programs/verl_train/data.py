@@ -21,13 +21,16 @@ def verl_rows(
     `conversations` begin with a user's turn, and name the columns that only other rows have.
 
     The layout is that of `data_loader.py --for verl`: tests, else the answer, as ground truth, all else in extra_info,
-    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout.
+    as JSON text (named in `json_columns`) where a column is not text, numbers or booleans throughout. Rows in verl's
+    form that others wrote stay as they are: verl reads agent_name, tools_kwargs and others where they stand.
 
     Raises:
         UserError: a prompt or a column cannot be written.
     """
+    foreign = False
     if rows and VERL_COLUMNS <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
-        rows = [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
+        foreign = all(not (row.get("extra_info") or {}).get("ground_truth_field") for row in rows)
+        as_given, rows = rows, [{prompt_column: row["prompt"], **row_columns(row)} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name != prompt_column))
     texts = {name for name in names if not is_plain([row.get(name) for row in rows])}
     found = []
@@ -45,7 +48,8 @@ def verl_rows(
         need(
             not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
         )
-        found.append(parquet_row(row, index, (split, source), names, texts) | {"prompt": messages})
+        made = as_given[index] if foreign else parquet_row(row, index, (split, source), names, texts)
+        found.append({**made, "prompt": messages, "extra_info": {**(made.get("extra_info") or {})}})
         if conversations:
             found[-1]["extra_info"]["absent_columns"] = [name for name in names if name not in row]
         elif isinstance(prompt, str):
@@ -108,16 +112,15 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
 
     text = pyarrow.string()
     names = dict.fromkeys(name for row in rows for name in row["extra_info"])
-    columns = {name: [row["extra_info"][name] for row in rows] for name in names}
+    columns = {name: [row["extra_info"].get(name) for row in rows] for name in names}
     for name in {"json_columns", "absent_columns"} & columns.keys():
         columns[name] = pyarrow.array(columns[name], pyarrow.list_(text))
     empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
     extra = pyarrow.StructArray.from_arrays(
         [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
     )
-    table = pyarrow.table(
-        {name: [row[name] for row in rows] for name in ("data_source", "prompt", "ability", "reward_model")}
-    ).append_column("extra_info", extra)
+    outer = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "extra_info"]
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in outer}).append_column("extra_info", extra)
     temporary = path.with_suffix(".tmp")
     pyarrow.parquet.write_table(table, temporary)
     os.replace(temporary, path)

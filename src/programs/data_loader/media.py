@@ -1,0 +1,29 @@
+"""Columns that hold images, video or audio."""
+
+import re
+
+NAMES = re.compile(
+    r"(decoded_)?(image|img|picture|photo|figure|screenshot|video|audio|frame)s?(_?\d+|_(paths?|urls?|files?|bytes))?"
+    r"|multi_modal_data|pixel_values",
+    re.IGNORECASE,
+)
+ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
+PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=\s]{{200}}", re.IGNORECASE)  # the last is base64
+
+
+MARKS = re.compile(r"<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>")
+
+
+def media_column(row: dict, text: str = "") -> str | None:
+    """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of such.
+
+    Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
+    """
+    placed = MARKS.search(text) is not None
+    for name, value in row.items():
+        if NAMES.fullmatch(name):
+            items = value if isinstance(value, list) else [value]
+            held = [item for item in items if item not in (None, "", [], {})]
+            if any(placed or isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
+                return name
+    return None
