@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 
 from parts.messages import need, suggest
+from parts.nested_rows import with_chats
 from programs.data_loader.bad_rows import KINDS, BadRow, shown
 from programs.data_loader.choices import asks_with_choices
 from programs.data_loader.forms import (
@@ -114,6 +115,7 @@ def normalise(row: dict, kind: str = "auto") -> dict:
     row = as_plain(row)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
+    row = with_chats(row)
     return convert(row, form_of(row) or "prompts" if kind == "auto" else kind)
 
 
