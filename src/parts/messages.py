@@ -23,6 +23,14 @@ class DivergedError(UserError):
     code = 4
 
 
+class RowFlaw(UserError):
+    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+
+    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
+        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
+        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+
+
 def need(condition, message: str) -> None:
     """Raise UserError with a message of the form got / expected / try unless the condition holds."""
     if not condition:

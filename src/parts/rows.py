@@ -1,24 +1,37 @@
 """Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be."""
 
-import csv
+import io
 import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from parts.messages import UserError, need
+from parts.data_files import open_data, refuse_no_data
+from parts.messages import RowFlaw, UserError, need
+from parts.nested_rows import rows_in, with_chats
+from parts.tables import table_rows
 
 
 def read_json_lines(path: Path) -> list[dict]:
     """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    with path.open("rb") as f:
+        return json_lines(f, str(path))
+
+
+def json_lines(stream, name: str) -> list[dict]:
+    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
     rows = []
-    with path.open(encoding="utf-8-sig", newline="\n") as f:
-        for number, line in enumerate(f, start=1):
-            if not line.strip():
-                continue
-            try:
-                rows.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}:{number}: got no JSON ({error}); expected one object a line") from None
-            need(isinstance(rows[-1], dict), f"{path}:{number}: got {line[:40]!r}; expected an object with a prompt")
+    for number, line in enumerate(stream, start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line.decode()))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
+        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
+        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
     return rows
 
 
@@ -27,74 +40,114 @@ def is_hub_id(source: str) -> bool:
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
 
 
-def read_csv(path: Path) -> list[dict]:
-    """Read CSV with a header; a row of another number of fields is named by its line."""
+def json_rows(stream, name: str, form: str) -> list[dict]:
+    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
+    if form == "jsonl":
+        rows = json_lines(stream, name)
+    else:
+        data = stream.read()
+        try:
+            value = json.loads(data)
+            rows = rows_in(value, name, alone=True) if isinstance(value, dict) else value
+        except ValueError as error:
+            if "Extra data" not in str(error):
+                raise
+            rows = json_lines(io.BytesIO(data), name)
+        objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+        need(objects, f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
+    inner = [rows_in(row, name, len(rows) == 1) for row in rows]
+    return [row for row, parts in zip(rows, inner, strict=True) for row in ([row] if parts is None else parts)]
+
+
+def csv_rows(stream, name: str, form: str) -> list[dict]:
+    """Rows of CSV with a header; one that does not fit is named by its line."""
     rows = []
-    with path.open(encoding="utf-8-sig", newline="") as f:
-        csv.field_size_limit(2**31 - 1)
-        reader = csv.DictReader(f, strict=True)
-        for row in reader:
-            fits = None not in row and None not in row.values()
-            need(fits, f"{path}:{reader.line_num}: got another number of fields than the header's; try quoting")
-            rows.append(row)
+    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
+        need(isinstance(row, dict), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
 
 
-def read_json_list(path: Path) -> list[dict]:
-    """Read JSON, one list of objects."""
-    rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    objects = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-    need(objects, f"{path}: got JSON that is not a list of objects; try JSONL, one object a line")
-    return rows
-
-
-def read_parquet(path: Path) -> list[dict]:
+def read_parquet(source: str) -> list[dict]:
     """Read a parquet file."""
     import pyarrow.parquet
 
-    return pyarrow.parquet.read_table(path).to_pylist()
+    with open(source, "rb") as raw:
+        refuse_no_data(raw.peek(), source, "parquet")
+        return pyarrow.parquet.read_table(raw).to_pylist()
 
 
-READERS = {
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".json": read_json_list,
-    ".csv": read_csv,
-    ".parquet": read_parquet,
-}
+FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
-def read_hub(source: str) -> list[dict]:
-    """Read a data set of the hub: `owner/name[:config][@split]`."""
+def hub_rows(source: str) -> Iterator[dict]:
+    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
     import datasets
 
     name, _, split = source.partition("@")
     name, _, subset = name.partition(":")
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or not hub_answers()
     try:
-        return datasets.load_dataset(name, subset or None, split=split or "train").to_list()
-    except Exception as error:
-        raise UserError(f"got data {source!r}: no such file, and the hub says: {error}") from None
+        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+    except Exception as error:  # every layer below has its own
+        why = "and the hub cannot be reached" if datasets.config.HF_HUB_OFFLINE else "and the hub says"
+        raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
+
+
+def hub_answers() -> bool:
+    """Whether the hub can be reached at all; its own clients try for half a minute."""
+    try:
+        request = urllib.request.Request(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", method="HEAD")
+        with urllib.request.urlopen(request, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def read_rows(source: str) -> list[dict]:
-    """Read rows from a JSONL, JSON, CSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, suffix = Path(source), Path(source).suffix.lower()
+    """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
-            is_hub_id(source) and suffix not in READERS,
+            is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
-        return read_hub(source)
-    need(suffix in READERS, f"got data {source!r}; expected a name ending in .jsonl, .json, .csv or .parquet")
+        return chat_rows(hub_rows(source), source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
     try:
-        return READERS[suffix](path)
-    except (ValueError, OSError, RecursionError, csv.Error) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {suffix}") from None
+        if form == "parquet":
+            rows = read_parquet(source)
+        else:
+            stream, form = open_data(source, form)
+            with stream:
+                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
+    except (ValueError, OSError, RecursionError) as error:
+        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
+    return chat_rows(rows, source)
+
+
+def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
+    """The rows with messages where cells hold them as JSON text."""
+    decoded = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            decoded.append(with_chats(row))
+        except RowFlaw as flaw:
+            raise UserError(f"{source}, row {number}: {flaw}") from None
+    return decoded
 
 
 def check_prompt(prompt, where: str) -> None:
     """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
     is_text = isinstance(prompt, str) and prompt.strip()
+    try:
+        as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
+    except RowFlaw:
+        as_text = True
+    advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
+    need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )

@@ -25,7 +25,6 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 
 ROOMS = (
     "bad_rows",
-    "bytes",
     "media",
     "messages",
     "json_values",

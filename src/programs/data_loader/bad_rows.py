@@ -1,6 +1,6 @@
 """Errors of rows, and limits."""
 
-from parts.messages import UserError
+from parts.messages import RowFlaw, UserError
 
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
@@ -21,12 +21,8 @@ HEAD = 100  # rows that decide what a file is taken for
 CHUNK = 10_000  # rows held at once while a parquet file is written
 
 
-class BadRow(UserError):
-    """A row that does not fit; says which field, what it held, what was expected, and how to mend it."""
-
-    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
-        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
-        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+class BadRow(RowFlaw):
+    """A row that does not fit."""
 
 
 class BadRows(UserError):

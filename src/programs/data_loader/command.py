@@ -75,6 +75,12 @@ def make_command() -> argparse.ArgumentParser:
     )
     flag("txt_sep", r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)", metavar="TEXT")
     flag("input_format", "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", metavar="NAME")
+    flag("encoding", "of all inputs, such as cp1252 (default: UTF-8, else as the file shows)", metavar="NAME")
+    flag(
+        "delimiter",
+        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
+        metavar="C",
+    )
     flag("max_bytes", "what one packed file may unpack to", type=int, default=DEFAULT_MAX_BYTES, metavar="N")
     flag("json", "print one JSON object on stdout", action="store_true")
     return parser
@@ -122,6 +128,8 @@ def settings_of(args) -> Settings:
         text_separator=separator,
         input_format=args.input_format,
         dedup=args.dedup,
+        encoding=args.encoding,
+        delimiter=args.delimiter,
     )
 
 

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 
 from parts.messages import need, suggest
+from parts.nested_rows import with_chats
 from parts.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from programs.data_loader.bad_rows import KINDS, BadRow, shown
 from programs.data_loader.forms import (
@@ -134,7 +135,7 @@ def normalise(row: dict, kind: str = "auto") -> dict:
     row = as_plain(row)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
-    row = known_names(row)
+    row = known_names(with_chats(row))
     return convert(row, form_of(row) or "prompts" if kind == "auto" else kind).out
 
 

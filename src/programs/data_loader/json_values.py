@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from parts.messages import RowFlaw
 from programs.data_loader.bad_rows import MAX_DEPTH, BadRow, plain_text, shown
 from programs.data_loader.messages import TEST_KEYS
 
@@ -18,11 +19,11 @@ class Record:
 
     line: int
     row: dict | None
-    flaw: BadRow | None = None
+    flaw: RowFlaw | None = None
     text: str = ""
 
 
-def broken(line: int, error: BadRow, data: bytes | str = b"") -> Record:
+def broken(line: int, error: RowFlaw, data: bytes | str = b"") -> Record:
     """A record that could not be read; a long text is cut, as it is only there to be found again."""
     text = data[:100_000].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data[:100_000]
     return Record(line, None, error, text.rstrip("\r\n"))

@@ -148,7 +148,7 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
     for column in names:
         value = row.get(column)
         packed = len(names) > 1 and isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
-        if value is None or packed or (len(names) > 1 and is_empty(value)):
+        if value is None or packed or (len(names) > 1 and holds_no_tests(value)):
             continue
         read = read_tests(value, column, row)
         taken.append(column)
@@ -165,7 +165,7 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
     return taken, tests
 
 
-def is_empty(value) -> bool:
+def holds_no_tests(value) -> bool:
     """Whether a column that others go with holds no tests."""
     return value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
 

@@ -8,20 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parts.messages import need
-from parts.rows import is_hub_id
+from parts.data_files import open_data
+from parts.messages import UserError, need
+from parts.rows import hub_rows, is_hub_id
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, PACKED, SUFFIXES
-from programs.data_loader.bytes import open_bytes
 from programs.data_loader.form_names import check_kind
 from programs.data_loader.json_values import Record
 from programs.data_loader.records import (
+    checked,
     csv_rows,
     generated_rows,
-    hub_rows,
     json_lines,
     json_values,
     parquet_rows,
     text_rows,
+    unfolded_rows,
 )
 
 
@@ -110,6 +111,8 @@ class Settings:
     text_separator: str | None = None
     input_format: str | None = None
     dedup: bool = False
+    encoding: str | None = None
+    delimiter: str | None = None
 
     def __post_init__(self):
         check_kind(self.kind)
@@ -119,6 +122,13 @@ class Settings:
         need(self.on_bad in ("fail", "skip"), f"got on_bad {self.on_bad!r}; expected fail or skip")
         need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
         need(self.max_bytes > 0, f"got max_bytes {self.max_bytes}; expected 1 or more")
+        self.delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter, self.delimiter)
+        wrong = f"got delimiter {self.delimiter!r}; expected one character, such as ';', or tab"
+        need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
+        try:
+            "".encode(self.encoding or "utf-8")
+        except LookupError as error:
+            raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
         formats = sorted(set(SUFFIXES.values()))
         known = self.input_format in (None, *formats)
         need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
@@ -129,7 +139,7 @@ def records_of(source: str, settings: Settings) -> Iterator[Record]:
     if source.startswith("reasoning_gym:"):
         return generated_rows(source)
     if source != "-" and not Path(source).exists():
-        return hub_rows(source)
+        return (checked(number, row) for number, row in enumerate(hub_rows(source), start=1))
     form = settings.input_format or format_of(source)
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
@@ -140,14 +150,13 @@ def records_of(source: str, settings: Settings) -> Iterator[Record]:
 def file_rows(source: str, form: str | None, settings: Settings) -> Iterator[Record]:
     """The rows of a file that is read as bytes, or of stdin."""
     name = "stdin" if source == "-" else source
-    with contextlib.closing(open_bytes(source, settings.max_bytes)) as stream:
-        if form is None:  # stdin: JSON begins with a bracket
-            start = stream.peek(64)[:64].lstrip()
-            is_lines = start.startswith(b"{") and not start[1:].lstrip(b" \t").startswith((b"\n", b"\r"))
-            form = "jsonl" if is_lines else "json" if start[:1] in (b"{", b"[") else "txt"
+    stream, form = open_data(source, form, settings.max_bytes, settings.encoding, settings.input_format is not None)
+    with contextlib.closing(stream):
         if form in ("csv", "tsv"):
-            yield from csv_rows(stream, name, "," if form == "csv" else "\t")
+            yield from csv_rows(stream, name, "," if form == "csv" else "\t", settings.delimiter)
         elif form == "txt":
             yield from text_rows(stream, settings.text_separator)
         else:
-            yield from json_values(stream) if form == "json" else json_lines(stream)
+            records = json_values(stream) if form == "json" else json_lines(stream)
+            known = tuple(column.partition(".")[0] for column in settings.mapping.values())
+            yield from unfolded_rows(records, name, known)

@@ -1,7 +1,6 @@
 """Records of each file format."""
 
 import contextlib
-import csv
 import importlib
 import importlib.util
 import io
@@ -11,12 +10,13 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 
-from parts.messages import UserError, need, suggest
+from parts.data_files import refuse_no_data
+from parts.messages import RowFlaw, UserError, need, suggest
+from parts.nested_rows import rows_in
+from parts.tables import OTHER_ENCODING, table_rows
 from programs.data_loader.bad_rows import HEAD, MAX_LINE, BadRow, shown
-from programs.data_loader.form_names import form_of
 from programs.data_loader.json_values import JsonDecoder, Record, as_plain, broken, nearby
 
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
@@ -46,7 +46,7 @@ def read_line(decoder: JsonDecoder, data: bytes, number: int) -> Record:
         return Record(number, decoder.check(value, text))
     except UnicodeDecodeError as error:
         where = f"byte {data[error.start]:#04x} at column {error.start + 1}, which is not UTF-8"
-        return broken(number, BadRow("row", where, "UTF-8 text", "saving the file as UTF-8"), data)
+        return broken(number, BadRow("row", where, "UTF-8 text", OTHER_ENCODING), data)
     except BadRow as error:
         return broken(number, error, data)
 
@@ -118,11 +118,6 @@ def values_of(text: str) -> Iterator[Record]:
             what = {"field": "row", "got": error.parts["got"], "expected": error.parts["expected"]}
             yield broken(line, BadRow(**what, advice="mending it, as nothing after it could be read"), text[at:])
             return
-        if not (inside or before or text[end:].strip() or decoder.flaws or not isinstance(value, dict)):
-            rows = listed_rows(value)
-            if rows is not None:
-                yield from rows
-                return
         yield value_record(decoder, value, text[at:end], line)
         at, before = end, before + 1
     if inside and not closed:
@@ -165,20 +160,17 @@ def misplaced_comma(text: str, begin: int, end: int, flaw: str, lines: Lines) ->
     return broken(lines.at(at), error, text[max(at - 50, 0) : at + 50])
 
 
-def listed_rows(value: dict) -> list[Record] | None:
-    """The rows of a JSON object that holds one list of objects and is no row itself; their numbers count from 1."""
-    lists = [key for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)]
-    if len(lists) != 1 or form_of(value) is not None:
-        return None
-    records = []
-    for number, row in enumerate(value[lists[0]], start=1):
-        try:
-            if not isinstance(row, dict):
-                raise BadRow("row", shown(row), "a JSON object")
-            records.append(Record(number, as_plain(row)))
-        except BadRow as error:
-            records.append(broken(number, error, shown(row)))
-    return records
+def unfolded_rows(records: Iterator[Record], name: str, known: tuple) -> Iterator[Record]:
+    """The records, with the rows inside of objects that hold rows; such rows are counted from 1."""
+    first, second = next(records, None), next(records, None)
+    count = 0
+    for record in itertools.chain([item for item in (first, second) if item], records):
+        rows = rows_in(record.row, name, second is None, known) if record.row is not None else None
+        if rows is None:
+            yield record
+        for row in rows or ():
+            count += 1
+            yield checked(count, row)
 
 
 def text_rows(stream, separator: str | None) -> Iterator[Record]:
@@ -196,40 +188,20 @@ def text_rows(stream, separator: str | None) -> Iterator[Record]:
             if piece.strip():
                 yield Record(number, {"prompt": piece.decode().strip("\r\n")})
         except UnicodeDecodeError as error:
-            yield broken(number, BadRow("prompt", f"bytes that are not UTF-8 ({error.reason})", "UTF-8 text"), piece)
+            yield broken(
+                number,
+                BadRow("prompt", f"bytes that are not UTF-8 ({error.reason})", "UTF-8 text", OTHER_ENCODING),
+                piece,
+            )
 
 
-def csv_rows(stream, name: str, delimiter: str) -> Iterator[Record]:
+def csv_rows(stream, name: str, delimiter: str, chosen: str | None) -> Iterator[Record]:
     """Rows of a CSV or TSV file with a header; every value is text, and an empty one is absent."""
-    csv.field_size_limit(MAX_LINE)
-    reader = csv.reader((data.decode("utf-8", "surrogateescape") for data in stream), delimiter=delimiter, strict=True)
-    try:
-        header = next((cells for cells in reader if cells), [])
-    except csv.Error as error:
-        raise UserError(f"{name}:1: got a header that is no CSV ({error}); expected column names") from None
-    twice = [column for column, count in Counter(header).items() if count > 1]
-    need(not twice, f"{name}:1: got the column {shown(twice[:1])} twice; expected each name once")
-    while True:
-        start = reader.line_num
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield broken(start + 1, BadRow("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""'))
-            if reader.line_num == start:
-                return
-            continue
-        if not cells:
-            continue
-        try:
-            if len(cells) != len(header):
-                got = f"{len(cells)} fields"
-                raise BadRow("row", got, f"{len(header)} as in the header", "quoting fields that hold separators")
-            row = {column: cell or None for column, cell in zip(header, cells, strict=True)}
-            yield Record(start + 1, as_plain(row))
-        except BadRow as error:
-            yield broken(start + 1, error, delimiter.join(cells))
+    for line, row in table_rows(stream, name, delimiter, chosen):
+        if isinstance(row, RowFlaw):
+            yield broken(line, row)
+        else:
+            yield checked(line, {column: cell or None for column, cell in row.items()})
 
 
 def parquet_rows(source: str, max_bytes: int) -> Iterator[Record]:
@@ -239,6 +211,7 @@ def parquet_rows(source: str, max_bytes: int) -> Iterator[Record]:
     number = 0
     try:
         with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
             meta = file.metadata
             size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
@@ -260,20 +233,6 @@ def checked(number: int, row) -> Record:
         return Record(number, as_plain(row))
     except BadRow as error:
         return broken(number, error, shown(row))
-
-
-def hub_rows(source: str) -> Iterator[Record]:
-    """Rows of a data set on the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
-    import datasets
-
-    name, _, split = source.partition("@")
-    name, _, subset = name.partition(":")
-    try:
-        rows = datasets.load_dataset(name, subset or None, split=split or "train")
-        for number, row in enumerate(rows, start=1):
-            yield checked(number, row)
-    except Exception as error:  # every layer below has its own
-        raise UserError(f"got {source!r}: no such file, and the hub says: {shown(str(error))}") from None
 
 
 def generated_rows(source: str) -> Iterator[Record]:

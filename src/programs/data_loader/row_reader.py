@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from parts.messages import UserError, say, suggest
+from parts.messages import RowFlaw, UserError, say, suggest
+from parts.nested_rows import with_chats
 from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, HEAD, BadRow, BadRows, line_of
 from programs.data_loader.choices import first_number
 from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names
@@ -21,7 +22,10 @@ FEW_PROMPTS = 20
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path."""
+    """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path.
+
+    Where a cell holds messages as JSON text, the row has the messages.
+    """
     row = {name: value for name, value in row.items() if name not in settings.drop}
     taken = {}
     for name, source in settings.mapping.items():
@@ -40,7 +44,7 @@ def remapped(row: dict, settings: Settings) -> dict:
     paths = [source.split(".")[0] for source in settings.mapping.values()]
     if clash := [name for name in taken if name in row and name not in paths]:
         raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
-    return known_names({**taken, **row})
+    return known_names(with_chats({**taken, **row}))
 
 
 class RowReader:
@@ -83,7 +87,7 @@ class RowReader:
             self.counts["read"] += 1
             try:
                 row = self.read(record, form)
-            except BadRow as error:
+            except RowFlaw as error:
                 self.counts["rejected"] += 1
                 where = {"file": "stdin" if file == "-" else file, "line": record.line}
                 self.on_reject({**where, **error.parts, "row": record.text if record.row is None else record.row})
@@ -183,7 +187,7 @@ class RowReader:
         head = list(itertools.islice(records, HEAD))
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for record in head:
-            with contextlib.suppress(BadRow):
+            with contextlib.suppress(RowFlaw):
                 row = remapped(record.row, settings) if record.row is not None else None
                 form = form_of(row) if row is not None else None
                 if form:
@@ -262,6 +266,8 @@ def load_rows(
     drop: Iterable[str] = (),
     dedup: bool = False,
     input_format: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> Loaded:
     """Read all rows of files, folders, globs, hub ids or generators into the schema.
 
@@ -278,6 +284,8 @@ def load_rows(
         drop: columns to leave out.
         dedup: leave out rows whose prompt, answer, tests and completions came before.
         input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
+        encoding: what texts are decoded by (default: UTF-8, or what a CSV, TSV or TXT file shows).
+        delimiter: what stands between the columns of CSV and TSV files (default: what the file shows).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
@@ -294,6 +302,8 @@ def load_rows(
         drop=tuple(drop),
         dedup=dedup,
         input_format=input_format,
+        encoding=encoding,
+        delimiter=delimiter,
     )
     rejected = []
     reader = RowReader(sources, settings, rejected.append)
