@@ -213,9 +213,7 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
     expected, drop = numbers + letters_or_texts(choices), f"--drop {' '.join(choices.columns)}"
     if picks:
-        raise BadRow(
-            picks[0][0], shown(picks[0][1]), expected, f"mending the row, or {drop} where these are no choices"
-        )
+        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"mending the row, or {drop}")
     if empty := next((name for name in PICK_KEYS if name in row and name not in choices.columns), None):
         raise BadRow(empty, "an empty cell", expected, f"leaving out the row, or --kind prompts --drop {empty}")
     names = ", ".join(name for name in row if not is_empty(row[name]))
@@ -254,13 +252,10 @@ def named_place(value, choices: Choices) -> int | None:
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     word, texts, labels = str(value).strip(), choices.texts, choices.labels
-    columns = choices.columns if len(choices.columns) == len(texts) else []
-    for places in (
-        places_of(word, [*columns]),
-        places_of(word, labels),
-        [] if as_number(value, choices) is not None else places_of(word, texts),
-    ):
-        if len(places) == 1:
+    columns = choices.columns if len(choices.columns) == len(texts) else ()
+    texts_too = [] if as_number(value, choices) is not None else [texts]
+    for names in ([*columns], labels, *texts_too):
+        if len(places := places_of(word, names)) == 1:
             return places[0]
     match = re.fullmatch(r"(?i:option |choice |answer )?[(\[]?([a-zA-Z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)

@@ -101,7 +101,7 @@ class Shape:
                 self.out["choices"] = self.choices.texts
 
     def add_passages(self, all_columns: bool) -> None:
-        """Put passages before the last message: of all columns that are known to hold one, or those that --map names."""
+        """Put passages before the last message: of all columns that may hold one, or of those that --map names."""
         message, mapped = self.out["prompt"][-1], self.facts.mapped
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
